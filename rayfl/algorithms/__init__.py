@@ -1,0 +1,50 @@
+"""The table of contents: every method by family."""
+
+import importlib
+
+from rayfl.algorithms.base import Algorithm
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.fedprox import FedProx
+from rayfl.algorithms.hierfl import HierFL
+from rayfl.algorithms.hsfl import HSFL
+from rayfl.algorithms.mergesfl import MergeSFL
+from rayfl.algorithms.sl import SL
+from rayfl.algorithms.splitfed_joint import SplitFedJoint
+from rayfl.algorithms.splitfed_v1 import SplitFedV1
+from rayfl.algorithms.splitfed_v2 import SplitFedV2
+from rayfl.algorithms.splitfed_v3 import SplitFedV3
+from rayfl.errors import UserError
+from rayfl.suggest import unknown
+
+FAMILIES: dict[str, dict[str, type[Algorithm]]] = {
+    "federated": {"fedavg": FedAvg, "fedprox": FedProx},
+    "hierarchical": {"hierfl": HierFL},
+    "split": {
+        "sl": SL,
+        "splitfed_v1": SplitFedV1,
+        "splitfed_v2": SplitFedV2,
+        "splitfed_v3": SplitFedV3,
+        "splitfed_joint": SplitFedJoint,
+        "mergesfl": MergeSFL,
+    },
+    "hierarchical split": {"hsfl": HSFL},
+}
+ALGORITHMS = {name: method for family in FAMILIES.values() for name, method in family.items()}
+
+__all__ = ["ALGORITHMS", "FAMILIES", "Algorithm", "find"]
+
+
+def find(name: str) -> type[Algorithm]:
+    """The method of a name: one of rayfl's, or ``my_module:MyMethod`` of the user's own."""
+    if ":" not in name:
+        if name not in ALGORITHMS:
+            raise unknown("method", name, ALGORITHMS)
+        return ALGORITHMS[name]
+    module, _, attribute = name.partition(":")
+    try:
+        method = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"no method '{attribute}' in a module '{module}': {error}") from error
+    if not (isinstance(method, type) and issubclass(method, Algorithm)):
+        raise UserError(f"'{name}' must be a subclass of rayfl.Algorithm, not {method!r}")
+    return method

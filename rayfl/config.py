@@ -1,0 +1,86 @@
+"""What an experiment is: one method on one partitioned dataset with one seed."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.data import DataConfig
+from rayfl.layout import FleetConfig
+from rayfl.models import ModelConfig
+from rayfl.training import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Where and in which precision parties compute."""
+
+    device: str = "cpu"
+    """cpu, cuda or cuda:<n>."""
+    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    """bfloat16 keeps float32 weights and computes under autocast."""
+    threads: Annotated[int, Ge(1)] = 1
+    """CPU threads per process; part of what the bits depend on."""
+    deterministic: bool = True
+    """On GPU: deterministic algorithms only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingConfig:
+    """Where MLflow keeps the runs."""
+
+    enabled: bool = True
+    """Whether runs are logged to MLflow."""
+    uri: str | None = None
+    """Tracking store; default: MLFLOW_TRACKING_URI, else sqlite in the output folder."""
+    experiment: str = "rayfl"
+    """MLflow experiment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentConfig:
+    """All of one experiment. Equal configs give equal results."""
+
+    rounds: Annotated[int, Ge(0)] = 10
+    """Communication rounds T."""
+    seed: int = 0
+    """Root of all randomness."""
+    eval_every: Annotated[int, Ge(1)] = 1
+    """Rounds between evaluations; round 0 and the last one are always evaluated."""
+    checkpoint_every: Annotated[int, Ge(1)] = 5
+    """Rounds between checkpoints."""
+    targets: tuple[Annotated[float, Gt(0), Le(1)], ...] = ()
+    """Test accuracies whose first round, bytes and time are reported."""
+    algorithm: TrainingConfig = field(default_factory=FedAvg.Config)
+    """The method and its knobs; which keys exist depends on ``algorithm.name``."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    fleet: FleetConfig = field(default_factory=FleetConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested plain values, ready for YAML and JSON."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+    @property
+    def cell_hash(self) -> str:
+        """The name of this experiment's results: a hash of all that may change them (so not of tracking)."""
+        content = {key: value for key, value in self.to_dict().items() if key != "tracking"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted paths."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat

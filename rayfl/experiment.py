@@ -1,0 +1,385 @@
+"""One experiment: rounds, evaluation, checkpoints. The only loop over rounds."""
+
+import functools
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayfl import algorithms, checkpoint, data, metrics, models, tree
+from rayfl.config import ExperimentConfig
+from rayfl.errors import RunFailed, UserError
+from rayfl.evaluation import Score
+from rayfl.fleet import Fleet, LocalFleet
+from rayfl.host import Blueprint, Facts
+from rayfl.ledger import Ledger
+from rayfl.training import steps_per_epoch
+
+_LOG = logging.getLogger("rayfl.experiment")
+
+
+class PartyLost(RunFailed):
+    """A process that hosts parties is gone; the round can be repeated elsewhere."""
+
+
+class Observer:
+    """Is told how an experiment goes. Override what interests you."""
+
+    def on_start(self, experiment: "Experiment") -> None:
+        """Before the first round of this process."""
+
+    def on_round(self, experiment: "Experiment", row: dict[str, float]) -> None:
+        """After a round (0: before training), with its metrics; ``row["round"]`` is its number."""
+
+    def on_end(self, experiment: "Experiment", result: "Result") -> None:
+        """After the last round, or when the run stopped."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out."""
+
+    status: str
+    """FINISHED, DIVERGED, FAILED or KILLED."""
+    rounds: int
+    """Rounds done."""
+    metrics: dict[str, float]
+    """The last round's metrics and the ``final/...`` summary."""
+    history: list[dict[str, float]] = field(repr=False)
+    """One row per round, from 0."""
+    weights_sha256: str
+    """Fingerprint of the global model."""
+    cell_hash: str
+    """Hash of the config."""
+    partition_hash: str
+    """Hash of who holds what."""
+    run_id: str | None = None
+    """The MLflow run, where there is one."""
+
+
+def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedData]:
+    """Open the data and lay down what every process needs; checks what can be checked before a start."""
+    method = algorithms.find(config.algorithm.name)
+    federated = data.load(config.data, config.seed)
+    train = federated.train
+    factory = functools.partial(models.build, config.model, train.shape, train.num_classes, config.seed)
+    whole = factory()
+    batch_norm = models.has_batch_norm(whole)
+    if batch_norm and config.algorithm.batch_size == 1:
+        raise UserError("batch_size=1 can't train BatchNorm, got model.norm=batch: use model.norm=group")
+    method.cut(config.algorithm, whole)
+    facts = Facts(
+        seed=config.seed,
+        num_samples=tuple(len(rows) for rows in federated.client_indices),
+        client_edges=federated.client_edges,
+        num_edges=config.data.num_edges,
+        num_classes=train.num_classes,
+        batch_norm=batch_norm,
+    )
+    blueprint = Blueprint(
+        algorithm=method,
+        config=config.algorithm,
+        facts=facts,
+        model=factory,
+        train=train,
+        test=federated.test,
+        client_rows=federated.client_indices,
+        client_test_rows=federated.client_test_indices,
+        validation_rows=federated.validation_indices,
+        bn=config.model.bn,
+        dtype=config.train.dtype,
+        device=config.train.device,
+        threads=config.train.threads,
+        deterministic=config.train.deterministic,
+    )
+    return blueprint, federated
+
+
+def make_fleet(config: ExperimentConfig, blueprint: Blueprint) -> Fleet:
+    """The fleet that the config asks for."""
+    skip = config.fleet.on_client_error == "skip"
+    if config.fleet.kind == "local":
+        return LocalFleet(blueprint, skip)
+    from rayfl.actors.fleet import RayFleet
+
+    return RayFleet(blueprint, config.fleet)
+
+
+class Experiment:
+    """Steps through the rounds of one config."""
+
+    def __init__(self, config: ExperimentConfig, fleet: Fleet | None = None) -> None:
+        self.config = config
+        self.blueprint, self.data = make_blueprint(config)
+        self.round = 0
+        self.history: list[dict[str, float]] = []
+        self.status = "RUNNING"
+        self.predictions: Any = None
+        """[n_test] int64 predictions of the last evaluation, where there is one global model."""
+        self._costs = self._client_costs()
+        self._saved: dict[str, Any] | None = None
+        self._warn()
+        self._launch(fleet)
+
+    def _launch(self, fleet: Fleet | None = None) -> None:
+        self.fleet = fleet or make_fleet(self.config, self.blueprint)
+        self.algorithm = self.blueprint.algorithm(self.config.algorithm, self.fleet)
+        self._evaluators = self.fleet.group("evaluator")
+
+    @property
+    def ledger(self) -> Ledger:
+        """The bytes so far."""
+        return self.fleet.ledger
+
+    @property
+    def personal(self) -> bool:
+        """Whether scoring goes by clients."""
+        return self.algorithm.personal or self.config.model.bn == "local"
+
+    def _warn(self) -> None:
+        facts, config = self.blueprint.facts, self.config.algorithm
+        idle = [
+            i for i, n in enumerate(facts.num_samples) if steps_per_epoch(config, n, facts.batch_norm) == 0
+        ]
+        if idle:
+            _LOG.warning(
+                "%d of %d clients hold too few samples for one batch and never take part: %s",
+                len(idle), facts.num_clients, idle[:10],
+            )  # fmt: skip
+        if config.participation * facts.num_clients < 1:
+            _LOG.warning(
+                "participation=%g of %d clients is less than one: one client per round takes part",
+                config.participation, facts.num_clients,
+            )  # fmt: skip
+        if config.clip_norm is not None and "main" in self.blueprint.algorithm.cast():
+            _LOG.warning("clip_norm clips each side by its own norm: the result depends on the cut")
+
+    def _client_costs(self) -> dict[str, float]:
+        config, shape = self.config, self.data.train.shape
+        costs = models.model_costs(config.model, shape, self.data.train.num_classes)
+        with torch.device("meta"):
+            pass
+        whole = self.blueprint.model()
+        blocks = len(self.blueprint.algorithm.cut(config.algorithm, whole)["client"])
+        mine = costs[:blocks]
+        return {
+            "params/client": float(sum(cost.params for cost in mine)),
+            "flops": float(sum(cost.flops for cost in mine)),
+        }
+
+    def step(self) -> dict[str, float]:
+        """Evaluate before training, then run one round per call; the round's metrics come back."""
+        first = not self.history
+        if not first:
+            self.round += 1
+        row: dict[str, float] = {"round": self.round}
+        started = time.perf_counter()
+        self.fleet.begin_round(self.round)
+        if not first:
+            self.algorithm.round(self.round)
+            self.fleet.settle()
+            self._check_failed(row)
+        row["wall/round_s"] = time.perf_counter() - started
+        row.update(self.ledger.metrics(self.round))
+        row.update(self._work(first))
+        last = self.round == self.config.rounds
+        if first or last or self.round % self.config.eval_every == 0:
+            started = time.perf_counter()
+            row.update(self.evaluate())
+            row["wall/eval_s"] = time.perf_counter() - started
+        self.history.append(row)
+        if not math.isfinite(row.get("global/test_loss", 0.0)):
+            self.status = "DIVERGED"
+        elif last:
+            self.status = "FINISHED"
+        return row
+
+    def _check_failed(self, row: dict[str, float]) -> None:
+        failed = self.fleet.failed_clients
+        if not failed:
+            return
+        row["client/num_failed"] = float(len(failed))
+        for reason in failed.values():
+            _LOG.warning("a client was left out of the round: %s", reason)
+        if set(failed) >= set(self.algorithm.sample(self.round).ids):
+            raise RunFailed(f"all participants of round {self.round} failed, the first: {min(failed.items())[1]}")
+
+    def _work(self, first: bool) -> dict[str, float]:
+        participants = () if first else self.algorithm.sample(self.round).ids
+        facts, config = self.blueprint.facts, self.config.algorithm
+        samples = [min(self.algorithm.num_steps(i) * config.batch_size,
+                       facts.num_samples[i] * config.local_epochs if config.local_steps is None else 1 << 62)
+                   for i in participants]
+        mean = sum(samples) / len(samples) if samples else 0.0
+        return {
+            "client/num_participants": float(len(participants)),
+            "params/client": self._costs["params/client"],
+            "flops/client": 3 * self._costs["flops"] * mean,
+        }
+
+    def evaluate(self) -> dict[str, float]:
+        """Score the present model on the test set, the validation rows and the clients' test rows."""
+        with self.fleet.phase("evaluation"):
+            if self.personal:
+                parcel = self.algorithm.clients.score(*self.algorithm.personal_model(self.round))
+            else:
+                parcel = self._evaluators.score(*self.algorithm.global_model(self.round))
+            self.fleet.settle()
+            scores = self.fleet.gather(parcel)
+        return self._personal_metrics(scores) if self.personal else self._global_metrics(scores)
+
+    def _global_metrics(self, scores: dict[int, tuple[Score, Score]]) -> dict[str, float]:
+        test, train = self.data.test, self.data.train
+        predictions, loss = _join([score for score, _ in scores.values()])
+        self.predictions = predictions
+        hits = predictions == test.labels
+        confusion = metrics.confusion_matrix(test.labels, predictions, test.num_classes)
+        row = {
+            "global/test_accuracy": float(hits.mean()),
+            "global/test_loss": loss / len(hits),
+            "global/test_macro_f1": metrics.macro_f1(confusion),
+        }
+        row.update(
+            metrics.over_clients(
+                [float(hits[rows].mean()) for rows in self.data.client_test_indices if len(rows)]
+            )
+        )
+        rows = self.data.validation_indices
+        if len(rows):
+            predictions, loss = _join([score for _, score in scores.values()])
+            row["global/val_accuracy"] = float((predictions == train.labels[rows]).mean())
+            row["global/val_loss"] = loss / len(rows)
+        return row
+
+    def _personal_metrics(self, scores: dict[int, tuple[Score, Score]]) -> dict[str, float]:
+        labels = self.data.test.labels
+        everywhere, own, losses = [], [], []
+        for client, (on_all, on_own) in scores.items():
+            everywhere.append(float((on_all.predictions.numpy() == labels).mean()))
+            losses.append(on_all.loss / len(labels))
+            rows = self.data.client_test_indices[client]
+            if len(rows):
+                own.append(float((on_own.predictions.numpy() == labels[rows]).mean()))
+        return {
+            "global/test_accuracy": float(np.mean(everywhere)),
+            "global/test_loss": float(np.mean(losses)),
+            **metrics.over_clients(own),
+        }
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The global model: state-dict entries, those of personal parts named ``client<i>/...``."""
+        merged: dict[str, torch.Tensor] = {}
+        with self.fleet.phase("evaluation"):
+            for parcel in self.algorithm.global_model(self.round):
+                part = self.fleet.gather(parcel)
+                for name, value in part.items():
+                    if isinstance(name, int):
+                        merged.update({f"client{name}/{key}": item for key, item in value.items()})
+                    else:
+                        merged[name] = value
+        return merged
+
+    def result(self, run_id: str | None = None) -> Result:
+        """What there is to tell now."""
+        last = dict(self.history[-1]) if self.history else {}
+        return Result(
+            status=self.status,
+            rounds=self.round,
+            metrics={**last, **metrics.final(self.history, self.config.targets)},
+            history=self.history,
+            weights_sha256=tree.sha256(self.weights()),
+            cell_hash=self.config.cell_hash,
+            partition_hash=self.data.partition.hash,
+            run_id=run_id,
+        )
+
+    def run(self, folder: Path | None = None, observers: Sequence[Observer] = ()) -> Result:
+        """Go on to the last round; checkpoints go to ``folder``. An actor that dies costs a round."""
+        relaunches = 0
+        for observer in observers:
+            observer.on_start(self)
+        while self.status == "RUNNING":
+            try:
+                row = self.step()
+            except PartyLost as loss:
+                relaunches += 1
+                if relaunches > self.config.fleet.relaunches:
+                    raise
+                _LOG.warning("%s; starting again from the last checkpoint", loss)
+                self.relaunch()
+                continue
+            if self.round % self.config.checkpoint_every == 0 and self.status == "RUNNING":
+                self.checkpoint(folder)
+            for observer in observers:
+                observer.on_round(self, row)
+        result = self.result()
+        for observer in observers:
+            observer.on_end(self, result)
+        return result
+
+    def checkpoint(self, folder: Path | None) -> None:
+        """Remember the state after this round, on disk where there is a folder."""
+        self._saved = self.state_dict()
+        if folder is not None:
+            checkpoint.save(folder, self.round, self._saved)
+
+    def relaunch(self) -> None:
+        """Build the fleet anew from the last remembered state."""
+        self.fleet.close()
+        self._launch()
+        self.round, self.history, self.status = 0, [], "RUNNING"
+        if self._saved is not None:
+            self.load_state_dict(self._saved)
+
+    def close(self) -> None:
+        """Let go of the fleet."""
+        self.fleet.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next rounds depend on: tensors and plain values."""
+        parties: dict[str, dict[int, Any]] = {}
+        for role in self.blueprint.algorithm.cast():
+            group = self.fleet.group(role)
+            states = self.fleet.gather(group.state_dict())
+            states = {group.ids[0]: states} if len(group) == 1 and role in ("fed", "main") else states
+            parties[role] = {index: state for index, state in states.items() if state}
+        return {
+            "cell_hash": self.config.cell_hash,
+            "round": self.round,
+            "history": [dict(row) for row in self.history],
+            "parties": parties,
+            "algorithm": dict(self.algorithm.state),
+            "ledger": self.ledger.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a stored state of the same config."""
+        if state["cell_hash"] != self.config.cell_hash:
+            raise UserError(
+                f"the checkpoint belongs to another config ({state['cell_hash']}, this is "
+                f"{self.config.cell_hash}): start anew without --resume"
+            )
+        for role, states in state["parties"].items():
+            group = self.fleet.group(role)
+            for index, value in states.items():
+                group.only([index]).load_state_dict(value)
+        self.fleet.settle()
+        self.round = state["round"]
+        self.history = [dict(row) for row in state["history"]]
+        self.algorithm.state = dict(state["algorithm"])
+        self.ledger.load_state_dict(state["ledger"])
+        self._saved = state
+        if self.round >= self.config.rounds:
+            self.status = "FINISHED"
+
+
+def _join(scores: Sequence[Score]) -> tuple[metrics.Ints, float]:
+    """All slices' predictions in order, and the loss summed slice after slice."""
+    predictions = torch.cat([score.predictions for score in scores]).numpy()
+    return predictions, math.fsum(score.loss for score in scores)

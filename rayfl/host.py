@@ -1,0 +1,194 @@
+"""What a process offers the parties living in it: their data, modules to borrow, and what everybody knows."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rayfl import tree
+from rayfl.messages import Weights
+from rayfl.models import is_norm_buffer
+from rayfl.training import Rows, TrainingConfig, clip, lr_at, make_optimizer
+
+if TYPE_CHECKING:
+    from rayfl.algorithms.base import Algorithm
+
+
+class Batch(NamedTuple):
+    """[b, C, H, W] inputs and [b] int64 labels."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+class Source(Protocol):
+    """What parties need of a dataset split."""
+
+    def __len__(self) -> int: ...
+    def batch(self, indices: Rows, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+        """Normalised inputs and labels of some rows."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What everybody may know before round 1."""
+
+    seed: int
+    num_samples: tuple[int, ...]
+    """Training samples per client."""
+    client_edges: tuple[int, ...]
+    """The edge server of each client."""
+    num_edges: int
+    num_classes: int
+    batch_norm: bool
+    """Whether some block needs more than one sample to train on."""
+
+    @property
+    def num_clients(self) -> int:
+        """All clients, sampled or not."""
+        return len(self.num_samples)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that a process needs to build any party. Pickles small: data travel as paths and row numbers."""
+
+    algorithm: "type[Algorithm]"
+    config: TrainingConfig
+    facts: Facts
+    model: Callable[[], nn.Sequential]
+    """Builds the whole initial model, the same in every process."""
+    train: Source
+    test: Source
+    client_rows: tuple[Rows, ...]
+    client_test_rows: tuple[Rows, ...]
+    validation_rows: Rows
+    bn: str = "average"
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int = 1
+    deterministic: bool = True
+
+
+class Host:
+    """What one process offers the parties living in it: data, and modules to borrow.
+
+    Modules are lent for a round and taken back, so memory grows with the parties at work, not with all.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.blueprint = blueprint
+        self.config = blueprint.config
+        self.facts = blueprint.facts
+        self.device = blueprint.device
+        self.dtype = torch.float64 if blueprint.dtype == "float64" else torch.float32
+        self._shelf: dict[str, list[nn.Sequential]] = defaultdict(list)
+
+    @cached_property
+    def _parts(self) -> dict[str, nn.Sequential]:
+        whole = self.blueprint.model().to(device=self.device, dtype=self.dtype)
+        return self.blueprint.algorithm.cut(self.config, whole)
+
+    def initial(self, part: str) -> dict[str, Tensor]:
+        """The weights that a part ("client", "edge", "main") has before round 1; shared, so never written to."""
+        return dict(self._parts[part].state_dict())
+
+    def borrow(self, part: str) -> nn.Sequential:
+        """A module of the part's shape; whoever borrows it loads its own weights."""
+        shelf = self._shelf[part]
+        if shelf:
+            return shelf.pop()
+        with torch.random.fork_rng(devices=[]):
+            blueprint = self.blueprint
+            whole = blueprint.model().to(device=self.device, dtype=self.dtype)
+            return blueprint.algorithm.cut(self.config, whole)[part]
+
+    def give_back(self, part: str, module: nn.Sequential) -> None:
+        """Return a borrowed module."""
+        self._shelf[part].append(module)
+
+    def batch(self, source: Source, rows: Rows) -> Batch:
+        """Rows of a split as tensors on this host's device."""
+        return Batch(*source.batch(rows, self.dtype, self.device))
+
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
+        """bfloat16 compute where the run asks for it."""
+        if self.blueprint.dtype == "bfloat16":
+            return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def travels(self, weights: Weights) -> dict[str, Tensor]:
+        """What of a state dict is averaged: all of it, or all but BatchNorm statistics (``bn: local``)."""
+        if self.blueprint.bn != "local":
+            return dict(weights)
+        return {name: value for name, value in weights.items() if not is_norm_buffer(name)}
+
+
+class Learner:
+    """A borrowed module with its optimiser, for the length of a round."""
+
+    def __init__(self, host: Host, part: str, weights: Weights, t: int, kept: "Kept | None" = None) -> None:
+        self.host, self.part = host, part
+        self.model = host.borrow(part)
+        self.model.load_state_dict({**weights, **(kept.buffers if kept else {})})
+        self.model.train()
+        self.lr = lr_at(host.config, t)
+        self.renew_optimizer()
+        self.optimizer.zero_grad()
+        if kept and kept.optimizer:
+            self.optimizer.load_state_dict(kept.optimizer)
+            self.optimizer.param_groups[0]["lr"] = self.lr
+
+    def renew_optimizer(self) -> None:
+        """Forget momentum and moments."""
+        self.optimizer = make_optimizer(self.host.config, self.model.parameters(), self.lr)
+
+    def replace(self, weights: Weights) -> None:
+        """Go on from an average, with a fresh optimiser unless the config keeps it."""
+        self.model.load_state_dict(weights, strict=self.host.blueprint.bn != "local")
+        if self.host.config.reset_optimizer != "keep":
+            self.renew_optimizer()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The part's output, with graph."""
+        with self.host.autocast():
+            result: Tensor = self.model(inputs)
+        return result
+
+    def step(self) -> None:
+        """One optimiser step on the gradients at hand, which are then cleared."""
+        clip(self.host.config, self.model.parameters())
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of what would travel now."""
+        return tree.clone(self.host.travels(self.model.state_dict()))
+
+    def close(self, keep_optimizer: bool = False) -> "Kept":
+        """Give the module back; what the party keeps until its next round comes back."""
+        kept = Kept()
+        if self.host.blueprint.bn == "local":
+            state = self.model.state_dict()
+            kept.buffers = tree.clone({name: state[name] for name in state if is_norm_buffer(name)})
+        if keep_optimizer or self.host.config.reset_optimizer == "keep":
+            kept.optimizer = self.optimizer.state_dict()
+        self.host.give_back(self.part, self.model)
+        return kept
+
+
+@dataclass
+class Kept:
+    """What a learner leaves behind for its party's next round: empty unless the config asks for it."""
+
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values; empty if there is nothing to keep."""
+        return {key: value for key, value in vars(self).items() if value}

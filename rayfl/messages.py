@@ -1,0 +1,94 @@
+"""What crosses a link: read-only dataclasses, and what each would weigh on a wire.
+
+Whoever receives a message may read it only; clone a tensor before writing to it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from torch import Tensor
+
+Weights = Mapping[str, Tensor]
+"""State-dict entries by name: parameters and, as the ``bn`` policy says, buffers."""
+
+SCALAR_BYTES = 8
+
+
+def _sent_as(kind: str) -> Any:
+    return field(metadata={"kind": kind})
+
+
+@dataclass(frozen=True)
+class SmashedBatch:
+    """One batch at the cut: what a split client sends instead of its data."""
+
+    activations: Tensor = _sent_as("activation")
+    """[b, *cut] output of the sender's last block, without graph."""
+    labels: Tensor = _sent_as("label")
+    """[b] int64."""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The answer to a :class:`SmashedBatch`."""
+
+    values: Tensor = _sent_as("gradient")
+    """[b, *cut] derivative of the loss with respect to the activations."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """A party's weights after local work, with the mass they carry in an average."""
+
+    weights: Weights = _sent_as("weights")
+    mass: float = _sent_as("counts")
+    """Sample count, or 1 where participants count alike."""
+
+
+@dataclass(frozen=True)
+class Relay:
+    """A model on its way to the next party in a row."""
+
+    weights: Weights = _sent_as("weights")
+    optimizer: Mapping[str, Any] = _sent_as("aux")
+    """Optimiser state that goes with it; often empty."""
+
+
+@dataclass(frozen=True)
+class PooledUpdate:
+    """The updates of one block of client ids, summed where they were made (see ``tree``)."""
+
+    sums: Weights
+    """name -> float64 sum of mass * weights; integer entries hold the maximum."""
+    dtypes: Mapping[str, Any]
+    mass: float
+    wire_bytes: Mapping[str, int]
+    """kind -> bytes of the single updates, as if each had been sent by itself."""
+
+
+def weigh(message: object) -> Counter[str]:
+    """Bytes on a wire by kind: elements times element size for tensors, 8 for a scalar."""
+    if isinstance(message, PooledUpdate):
+        return Counter(message.wire_bytes)
+    if is_dataclass(message) and not isinstance(message, type):
+        total: Counter[str] = Counter()
+        for part in fields(message):
+            total[part.metadata.get("kind", "control")] += _size(getattr(message, part.name))
+        return +total
+    if isinstance(message, Mapping):
+        return Counter({"weights": _size(message)})
+    return Counter({"control": _size(message)})
+
+
+def _size(value: object) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, Mapping):
+        return sum(_size(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_size(item) for item in value)
+    return SCALAR_BYTES

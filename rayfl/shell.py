@@ -1,0 +1,197 @@
+"""A shell hosts parties in one process: it passes calls on to them and keeps the results under tickets."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayfl import tree
+
+from rayfl.host import Blueprint, Host
+from rayfl.ledger import Entry, entry
+from rayfl.messages import Update, weigh
+from rayfl.roles import Evaluator, Role
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Who belongs to whom: which entries of a parcel a party gets."""
+
+    edge_of: tuple[int, ...]
+    """The edge server of each client."""
+    shard_of: tuple[int, ...]
+    """The main-server shard that serves each client."""
+
+    def wanted(self, role: str, index: int, axis: str, per_client: bool) -> "Sequence[int] | None":
+        """The keys of a parcel along ``axis`` that this party gets; None for all of them."""
+        if role == axis:
+            return (index,)
+        if role == "client" and axis == "edge":
+            return (self.edge_of[index],)
+        if role == "edge" and axis == "client":
+            return [i for i, edge in enumerate(self.edge_of) if edge == index]
+        if role == "main" and axis == "client" and per_client:
+            return [i for i, shard in enumerate(self.shard_of) if shard == index]
+        return None
+
+
+def gets_one(role: str, axis: str) -> bool:
+    """Whether a party gets its own entry of a parcel along ``axis``, not a mapping."""
+    return role == axis or (role == "client" and axis == "edge")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A parcel as one host meets it."""
+
+    sender: str
+    axis: str | None
+    here: tuple[tuple[int, dict[int, int] | None], ...] = ()
+    """Pieces kept in this shell: (ticket, key -> key it was made under; None for all)."""
+    leaves: tuple[int, ...] = ()
+    """Positions of pieces that come from elsewhere."""
+    given: Mapping[int, Any] | None = None
+    """Values that the driver made itself."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call to many parties of one host."""
+
+    ticket: int
+    role: str
+    ids: tuple[int, ...]
+    method: str
+    arguments: tuple[Any, ...]
+    """``Argument`` or plain values."""
+    t: int
+    phase: str
+    per_client: bool = False
+    pooled: bool = False
+    free: tuple[int, ...] = ()
+    """Tickets that nobody holds any more."""
+
+
+@dataclass
+class Settled:
+    """What a host reports at the end of a round."""
+
+    traffic: Counter[Entry] = field(default_factory=Counter)
+    failed_clients: dict[int, str] = field(default_factory=dict)
+    failure: BaseException | None = None
+
+
+class Shell:
+    """Builds its parties from the blueprint and calls them."""
+
+    def __init__(
+        self, blueprint: Blueprint, members: Iterable[tuple[str, int]], topology: Topology, skip_failing: bool = False
+    ) -> None:
+        host = Host(blueprint)
+        cast = {**blueprint.algorithm.cast(), "evaluator": Evaluator}
+        self.parties: dict[tuple[str, int], Role] = {
+            (role, index): cast[role](host, index) for role, index in members
+        }
+        self.topology = topology
+        self.num_clients = blueprint.facts.num_clients
+        self.skip_failing = skip_failing
+        self.kept: dict[int, dict[int, Any]] = {}
+        self.settled = Settled()
+        self._whole = self._whole_blocks()
+
+    def _whole_blocks(self) -> set[int]:
+        """Blocks of the summation tree whose clients, or whose clients' replicas, all live here."""
+        present = {index for role, index in self.parties if role == "client"}
+        shards = {index for role, index in self.parties if role == "main"}
+        present |= {i for i, shard in enumerate(self.topology.shard_of) if shard in shards}
+        missing = {tree.block_of(i, self.num_clients) for i in range(self.num_clients) if i not in present}
+        return set(range(tree.NUM_BLOCKS)) - missing
+
+    def call(self, request: Request, leaves: Sequence[Any]) -> None:
+        """Pass a call on to every party it names and keep the results."""
+        for ticket in request.free:
+            self.kept.pop(ticket, None)
+        gathered = [self._gather(item, leaves) for item in request.arguments]
+        results: dict[int, Any] = {}
+        pooled: dict[int, tuple[int, tree.BlockSum]] = {}
+        for index in request.ids:
+            if request.role == "client" and index in self.settled.failed_clients:
+                continue
+            result = self._call_one(request, index, gathered)
+            if request.role == "client" and index in self.settled.failed_clients:
+                continue
+            made = result if request.per_client or (request.pooled and request.role != "client") else {index: result}
+            for key, value in made.items():
+                block = tree.block_of(key, self.num_clients)
+                if request.pooled and isinstance(value, Update) and block in self._whole:
+                    pooled.setdefault(block, (key, tree.BlockSum()))[1].add(value)
+                else:
+                    results[key] = value
+        for first, block_sum in pooled.values():
+            results[first] = block_sum.result()
+        self.kept[request.ticket] = results
+
+    def _gather(self, item: Any, leaves: Sequence[Any]) -> Any:
+        if not isinstance(item, Argument):
+            return item
+        values = dict(item.given or {})
+        for ticket, keys in item.here:
+            held = self.kept[ticket]
+            pairs = held.items() if keys is None else ((k, held[s]) for k, s in keys.items() if s in held)
+            values.update(pairs)
+        for position in item.leaves:
+            values.update(leaves[position])
+        return dict(sorted(values.items()))
+
+    def _call_one(self, request: Request, index: int, gathered: list[Any]) -> Any:
+        party = self.parties[request.role, index]
+        try:
+            values = [
+                self._hand_over(request, index, item, value)
+                for item, value in zip(request.arguments, gathered, strict=True)
+            ]
+            return getattr(party, request.method)(*values)
+        except Exception as error:
+            where = f"in {request.role} {index}, round {request.t}, {type(party).__name__}.{request.method}"
+            error.add_note(where)
+            if self.skip_failing and request.role == "client":
+                self.settled.failed_clients[index] = f"{type(error).__name__}: {error} ({where})"
+                return None
+            raise
+
+    def _hand_over(self, request: Request, index: int, item: Any, values: Any) -> Any:
+        """A party's share of an argument, entered into the ledger on its way."""
+        if not isinstance(item, Argument):
+            return values
+        if item.axis is None:
+            self._count(request, item.sender, values.values())
+            return values[0]
+        keys = self.topology.wanted(request.role, index, item.axis, request.per_client)
+        share = values if keys is None else {key: values[key] for key in keys if key in values}
+        self._count(request, item.sender, share.values())
+        if not gets_one(request.role, item.axis):
+            return share
+        if not share:
+            raise KeyError(f"nothing for {request.role} {index} in a parcel from {item.sender}")
+        return next(iter(share.values()))
+
+    def _count(self, request: Request, sender: str, values: Iterable[Any]) -> None:
+        if entry(request.t, request.phase, sender, request.role, "control") is None:
+            return
+        for value in values:
+            for kind, size in weigh(value).items():
+                line = entry(request.t, request.phase, sender, request.role, kind)
+                assert line is not None
+                self.settled.traffic[line] += size
+
+    def export(self, ticket: int, keys: Mapping[int, int] | None) -> dict[int, Any]:
+        """Kept results for another host: key -> value."""
+        held = self.kept[ticket]
+        return held if keys is None else {key: held[source] for key, source in keys.items() if source in held}
+
+    def settle(self, free: Iterable[int]) -> Settled:
+        """Close the round: what was counted and who failed since the last time."""
+        for ticket in free:
+            self.kept.pop(ticket, None)
+        report, self.settled = self.settled, Settled()
+        return report

@@ -1,0 +1,131 @@
+"""Who trains and is scored on what."""
+
+import pickle
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig, load, save_partition
+from rayfl.data.splits import client_tests
+from rayfl.errors import UserError
+
+SYNTHETIC = SyntheticConfig(num_train=1000, num_test=200, height=4, width=4)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("store"))
+
+
+def config(root: str, **options: object) -> DataConfig:
+    return DataConfig(name="synthetic", root=root, synthetic=SYNTHETIC, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards", "quantity"])
+@pytest.mark.parametrize("val_fraction", [0.0, 0.1, 0.333])
+def test_rows_are_trained_on_or_held_out(root: str, kind: str, val_fraction: float) -> None:
+    partition = PartitionConfig(kind=kind, alpha=0.5)  # type: ignore[arg-type]
+    for seed in range(3):
+        fd = load(config(root, val_fraction=val_fraction, partition=partition), seed)
+        assert len(fd.validation_indices) == round(val_fraction * 1000)
+        everything = np.concatenate([*fd.client_indices, fd.validation_indices])
+        assert np.array_equal(np.sort(everything), np.arange(1000))
+        counts = np.bincount(fd.train.labels[fd.validation_indices], minlength=10)
+        assert counts.max() - counts.min() <= 1
+        assert fd.partition.indices is fd.client_indices
+
+
+def test_seeds_change_rows_and_nothing_else_does(root: str) -> None:
+    c = config(root, partition=PartitionConfig(kind="dirichlet"))
+    a, b, other = load(c, 0), load(c, 0), load(c, 1)
+    assert a.partition.hash == b.partition.hash
+    assert np.array_equal(a.validation_indices, b.validation_indices)
+    for x, y in zip(a.client_test_indices, b.client_test_indices, strict=True):
+        assert np.array_equal(x, y)
+    assert a.partition.hash != other.partition.hash
+    assert not np.array_equal(a.validation_indices, other.validation_indices)
+    assert a.train is other.train
+
+
+def test_validation_does_not_depend_on_the_partition(root: str) -> None:
+    a = load(config(root), 0)
+    b = load(config(root, num_clients=3, partition=PartitionConfig(kind="shards")), 0)
+    assert np.array_equal(a.validation_indices, b.validation_indices)
+
+
+def test_edges_serve_contiguous_blocks(root: str) -> None:
+    assert load(config(root, num_clients=5, num_edges=2), 0).client_edges == (0, 0, 0, 1, 1)
+    assert load(config(root, num_clients=4, num_edges=4), 0).client_edges == (0, 1, 2, 3)
+    for edges in (0, 6):
+        with pytest.raises(UserError, match=f"num_edges={edges} must lie between 1 and num_clients=5"):
+            load(config(root, num_clients=5, num_edges=edges), 0)
+
+
+def test_val_fraction_is_checked(root: str) -> None:
+    for fraction in (-0.1, 1.0, float("nan")):
+        with pytest.raises(UserError, match="val_fraction"):
+            load(config(root, val_fraction=fraction), 0)
+
+
+def test_client_tests_by_hand() -> None:
+    """Class 0 (four rows) is shared 3:1; class 1 (two rows) goes whole to client 1; class 2 is nobody's."""
+    labels = np.array([0, 1, 0, 2, 0, 1, 0])
+    mine = client_tests(labels, np.array([[30, 0, 0], [10, 7, 0]]), 0)
+    assert [np.bincount(labels[r], minlength=3).tolist() for r in mine] == [[3, 0, 0], [1, 2, 0]]
+    rows = np.concatenate(mine)
+    assert len(np.unique(rows)) == len(rows) == 6
+
+
+def test_client_tests_when_clients_outnumber_rows() -> None:
+    """Everyone who trains is scored on something it knows; who holds nothing isn't scored."""
+    labels = np.array([0, 1])
+    counts = np.array([[1, 0]] * 5 + [[0, 2]] * 3 + [[0, 0]])
+    mine = client_tests(labels, counts, 0)
+    assert [labels[r].tolist() for r in mine] == [[0]] * 5 + [[1]] * 3 + [[]]
+    assert mine[-1].dtype == np.int64
+
+
+def test_client_tests_keep_the_mix(root: str) -> None:
+    fd = load(config(root, num_clients=5, partition=PartitionConfig(kind="dirichlet", alpha=0.3)), 0)
+    rows = np.concatenate(fd.client_test_indices)
+    assert np.array_equal(np.sort(rows), np.arange(200))
+    train = np.stack([np.bincount(fd.train.labels[r], minlength=10) for r in fd.client_indices])
+    test = np.stack([np.bincount(fd.test.labels[r], minlength=10) for r in fd.client_test_indices])
+    assert np.abs(test - train * 20 / train.sum(axis=0)).max() < 1
+
+
+def test_an_exported_partition_is_the_same_again(root: str, tmp_path: Path) -> None:
+    fd = load(config(root, partition=PartitionConfig(kind="dirichlet")), 3)
+    save_partition(fd.partition, tmp_path / "p.npz")
+    stored = config(root, partition=PartitionConfig(kind="file", path=str(tmp_path / "p.npz")))
+    assert load(stored, 3).partition.hash == fd.partition.hash
+    elsewhere = load(stored, 4)
+    rows = np.concatenate(elsewhere.client_indices)
+    assert not np.isin(rows, elsewhere.validation_indices).any()
+    assert all(np.isin(a, b).all() for a, b in zip(elsewhere.client_indices, fd.client_indices, strict=True))
+
+
+def test_a_cell_loads_in_milliseconds(root: str) -> None:
+    c = config(root, partition=PartitionConfig(kind="dirichlet"))
+    load(c, 0)
+    times = []
+    for seed in range(5):
+        start = time.perf_counter()
+        load(c, seed)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.03
+
+
+def test_it_pickles_small_and_leaves_global_randomness_alone(root: str) -> None:
+    states = np.random.get_state()[1].copy(), torch.get_rng_state(), random.getstate()  # type: ignore[index,union-attr]  # noqa: NPY002
+    fd = load(config(root), 0)
+    assert np.array_equal(states[0], np.random.get_state()[1])  # type: ignore[index]  # noqa: NPY002
+    assert torch.equal(states[1], torch.get_rng_state())
+    assert states[2] == random.getstate()
+    again = pickle.loads(pickle.dumps(fd))
+    assert again.partition.hash == fd.partition.hash
+    assert again.train is pickle.loads(pickle.dumps(fd.train))

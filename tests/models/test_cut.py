@@ -1,0 +1,164 @@
+"""Slices: together they are the model, bit for bit, in values, gradients, names and state."""
+
+import pytest
+import torch
+from torch import nn
+
+from rayfl.errors import UserError
+from rayfl.models import (
+    MODELS,
+    ModelConfig,
+    block_names,
+    build,
+    cut,
+    default_cut,
+    default_cuts,
+    join,
+    legal_cuts,
+)
+
+SHAPE = (3, 16, 16)
+RESNET_BLOCKS = ["stem", *(f"layer{s}.{i}" for s in range(1, 5) for i in range(2)), "head"]
+
+
+def make(name: str, **options: str) -> nn.Sequential:
+    return build(ModelConfig(name=name, width=0.125, **options), SHAPE, 10, 3).double()
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(4, *SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+CASES = [(name, after) for name in MODELS for after in legal_cuts(make(name))]
+
+
+def test_names() -> None:
+    assert block_names(make("cnn")) == ["conv1", "conv2", "fc1", "head"]
+    assert block_names(make("lenet")) == ["conv1", "conv2", "fc1", "fc2", "head"]
+    assert block_names(make("mlp")) == ["fc1", "fc2", "head"]
+    assert block_names(make("resnet18")) == RESNET_BLOCKS
+    assert legal_cuts(make("resnet18")) == RESNET_BLOCKS[:-1]
+
+
+@pytest.mark.parametrize(("name", "after"), CASES)
+def test_slices_are_the_whole(name: str, after: str) -> None:
+    model = make(name).eval()
+    bottom, top = cut(model, after)
+    x = batch()
+    with torch.no_grad():
+        smashed = bottom(x)
+        logits = top(smashed)
+        assert torch.equal(logits, model(x))
+        assert torch.equal(join(bottom, top)(x), logits)
+    assert block_names(bottom)[-1] == after
+    assert block_names(bottom) + block_names(top) == block_names(model)
+    assert bottom.state_dict().keys().isdisjoint(top.state_dict())
+    assert list(bottom.state_dict() | top.state_dict()) == list(model.state_dict())
+    assert list(join(bottom, top).state_dict()) == list(model.state_dict())
+    assert not bottom.training
+    assert not top.training
+    assert not join(bottom, top).training
+
+
+@pytest.mark.parametrize(("name", "after"), CASES)
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_split_step_has_the_gradients_of_the_whole(name: str, after: str, norm: str) -> None:
+    """One process, no clone at the cut: an in-place layer on either side would show here."""
+    x, y = batch(), torch.tensor([0, 1, 2, 3])
+    whole, (bottom, top) = make(name, norm=norm), cut(make(name, norm=norm), after)
+    nn.functional.cross_entropy(whole(x), y).backward()
+    z = bottom(x)
+    received = z.detach().requires_grad_()
+    nn.functional.cross_entropy(top(received), y).backward()
+    z.backward(received.grad)
+    split = dict(bottom.named_parameters()) | dict(top.named_parameters())
+    for key, parameter in whole.named_parameters():
+        assert torch.equal(parameter.grad, split[key].grad), key
+
+
+@pytest.mark.parametrize(("name", "after"), CASES)
+@pytest.mark.parametrize("norm", ["batch", "group", "none"])
+def test_no_slice_writes_to_its_input(name: str, after: str, norm: str) -> None:
+    x = batch()
+    for part in cut(make(name, norm=norm), after):
+        kept = x.clone()
+        out = part(x)
+        assert torch.equal(x, kept)
+        assert out.data_ptr() != x.data_ptr()
+        x = out.detach()
+
+
+def test_slices_share_the_modules() -> None:
+    model = make("cnn")
+    bottom, top = cut(model, "conv2")
+    assert bottom.conv1 is model.conv1
+    assert join(bottom, top).head is model.head
+
+
+def test_every_way_to_name_a_cut() -> None:
+    model = make("resnet18")
+    for after in ("layer1", "layer1.1", "layer1_1", 3):
+        assert block_names(cut(model, after)[0]) == ["stem", "layer1.0", "layer1.1"]
+    assert block_names(cut(model, "layer1.0")[0]) == ["stem", "layer1.0"]
+    assert [len(part) for part in cut(model, "stem", "layer2", 7)] == [1, 4, 2, 3]
+    assert [len(part) for part in cut(model)] == [10]
+
+
+def test_a_slice_can_be_cut_again() -> None:
+    _, top = cut(make("resnet18"), "layer1")
+    edge, main = cut(top, "layer3")
+    assert block_names(edge) == ["layer2.0", "layer2.1", "layer3.0", "layer3.1"]
+    assert block_names(main) == ["layer4.0", "layer4.1", "head"]
+
+
+def test_a_module_used_twice_keeps_both_places() -> None:
+    relu = nn.ReLU()
+    model = nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu)
+    assert block_names(model) == ["0", "1", "2", "3"]
+    bottom, top = cut(model, "1")
+    assert block_names(top) == ["2", "3"]
+    with pytest.raises(UserError, match="got '0' twice"):
+        join(bottom, top, bottom)
+
+
+def test_training_flags_stay_with_their_blocks() -> None:
+    model = make("cnn")
+    model.conv1.eval()
+    bottom, top = cut(model, "conv1")
+    assert bottom.training
+    assert not bottom.conv1.training
+    assert not join(bottom.eval(), top).training
+
+
+def test_defaults() -> None:
+    cnn, resnet, mlp = make("cnn"), make("resnet18"), make("mlp")
+    assert default_cut(cnn) == "conv1"
+    assert default_cut(resnet) == "layer1"
+    assert default_cuts(cnn, 2) == ["conv1", "conv2"]
+    assert default_cuts(resnet, 2) == ["layer1", "layer3"]
+    assert default_cuts(mlp, 0) == []
+    for model in (cnn, resnet, mlp):
+        for n in range(len(model)):
+            assert len(cut(model, *default_cuts(model, n))) == n + 1
+    with pytest.raises(UserError, match="3 cuts can't be placed in a model of 3 blocks: ask for 0 to 2"):
+        default_cuts(mlp, 3)
+
+
+def test_errors_say_what_to_do() -> None:
+    cnn, resnet = make("cnn"), make("resnet18")
+    with pytest.raises(UserError, match="unknown cut 'convv1': did you mean 'conv1'"):
+        cut(cnn, "convv1")
+    with pytest.raises(UserError, match="unknown cut 'layer9': did you mean 'layer"):
+        cut(resnet, "layer9")
+    with pytest.raises(UserError, match="unknown cut 'zzz': known: conv1, conv2, fc1"):
+        cut(cnn, "zzz")
+    with pytest.raises(UserError, match="unknown cut 'True'"):
+        cut(cnn, True)
+    for empty in ("head", 0, 4, -1):
+        with pytest.raises(UserError, match=f"both sides, got '{empty}': cut after one of conv1, conv2, fc1"):
+            cut(cnn, empty)
+    for order in (("conv2", "conv1"), ("conv1", "conv1"), ("conv1", 1)):
+        with pytest.raises(UserError, match=r"must go up .* its order is conv1, conv2, fc1"):
+            cut(cnn, *order)
+    with pytest.raises(UserError, match="got 'conv1' twice"):
+        join(cnn, cnn)
