@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -75,7 +76,43 @@ class ExperimentConfig:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class SweepConfig:
+    """A grid of experiments. A cell is preset < set < grid < when < overrides; keys are dotted paths."""
+
+    name: str
+    """What the sweep is called."""
+    preset: str | None = None
+    """The preset or file that every cell starts from; default: rayfl's defaults."""
+    set: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of all cells."""
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The values of each axis; the last axis varies fastest."""
+    when: tuple["When", ...] = ()
+    """Settings that depend on the cell."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """The user's own settings of all cells, which win over everything else."""
+    max_concurrent: int | None = None
+    """Most cells at once; default: as many as fit."""
+
+    def cells(self) -> list[ExperimentConfig]:
+        """The experiments in grid order; of several that come out equal, the first."""
+        from rayfl import loading
+
+        return loading.sweep_cells(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class When:
+    """Settings for the cells that meet a condition."""
+
+    condition: Mapping[str, Any]
+    """Dotted paths and the value, or a list of the values, that each must have."""
+    set: Mapping[str, Any]
+    """What such cells get."""
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested keys as dotted paths."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():

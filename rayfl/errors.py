@@ -7,3 +7,7 @@ class UserError(ValueError):
 
 class RunFailed(RuntimeError):
     """A run stopped half-way; what it had finished is kept."""
+
+
+class PartyLost(RunFailed):
+    """A process that hosts parties is gone; the round can be repeated elsewhere."""

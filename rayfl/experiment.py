@@ -4,7 +4,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,14 @@ import torch
 
 from rayfl import algorithms, checkpoint, data, metrics, models, tree
 from rayfl.config import ExperimentConfig
-from rayfl.errors import RunFailed, UserError
+from rayfl.errors import PartyLost, RunFailed, UserError
 from rayfl.evaluation import Score
 from rayfl.fleet import Fleet, LocalFleet
 from rayfl.host import Blueprint, Facts
 from rayfl.ledger import Ledger
-from rayfl.training import steps_per_epoch
+from rayfl.training import samples_seen, steps_per_epoch
 
 _LOG = logging.getLogger("rayfl.experiment")
-
-
-class PartyLost(RunFailed):
-    """A process that hosts parties is gone; the round can be repeated elsewhere."""
 
 
 class Observer:
@@ -114,21 +110,26 @@ def make_fleet(config: ExperimentConfig, blueprint: Blueprint) -> Fleet:
 class Experiment:
     """Steps through the rounds of one config."""
 
-    def __init__(self, config: ExperimentConfig, fleet: Fleet | None = None) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        make_fleet: Callable[[ExperimentConfig, Blueprint], Fleet] = make_fleet,
+    ) -> None:
         self.config = config
+        self._make_fleet = make_fleet
         self.blueprint, self.data = make_blueprint(config)
         self.round = 0
         self.history: list[dict[str, float]] = []
         self.status = "RUNNING"
         self.predictions: Any = None
         """[n_test] int64 predictions of the last evaluation, where there is one global model."""
-        self._costs = self._client_costs()
+        self._client_part = self._client_costs()
         self._saved: dict[str, Any] | None = None
         self._warn()
-        self._launch(fleet)
+        self._launch()
 
-    def _launch(self, fleet: Fleet | None = None) -> None:
-        self.fleet = fleet or make_fleet(self.config, self.blueprint)
+    def _launch(self) -> None:
+        self.fleet = self._make_fleet(self.config, self.blueprint)
         self.algorithm = self.blueprint.algorithm(self.config.algorithm, self.fleet)
         self._evaluators = self.fleet.group("evaluator")
 
@@ -160,18 +161,11 @@ class Experiment:
         if config.clip_norm is not None and "main" in self.blueprint.algorithm.cast():
             _LOG.warning("clip_norm clips each side by its own norm: the result depends on the cut")
 
-    def _client_costs(self) -> dict[str, float]:
-        config, shape = self.config, self.data.train.shape
-        costs = models.model_costs(config.model, shape, self.data.train.num_classes)
-        with torch.device("meta"):
-            pass
-        whole = self.blueprint.model()
-        blocks = len(self.blueprint.algorithm.cut(config.algorithm, whole)["client"])
-        mine = costs[:blocks]
-        return {
-            "params/client": float(sum(cost.params for cost in mine)),
-            "flops": float(sum(cost.flops for cost in mine)),
-        }
+    def _client_costs(self) -> models.BlockCost:
+        config, train = self.config, self.data.train
+        blocks = len(self.blueprint.algorithm.cut(config.algorithm, self.blueprint.model())["client"])
+        costs = models.model_costs(config.model, train.shape, train.num_classes)
+        return models.part_costs(costs[:blocks])[0]
 
     def step(self) -> dict[str, float]:
         """Evaluate before training, then run one round per call; the round's metrics come back."""
@@ -211,16 +205,15 @@ class Experiment:
             raise RunFailed(f"all participants of round {self.round} failed, the first: {min(failed.items())[1]}")
 
     def _work(self, first: bool) -> dict[str, float]:
-        participants = () if first else self.algorithm.sample(self.round).ids
         facts, config = self.blueprint.facts, self.config.algorithm
-        samples = [min(self.algorithm.num_steps(i) * config.batch_size,
-                       facts.num_samples[i] * config.local_epochs if config.local_steps is None else 1 << 62)
-                   for i in participants]
+        participants = self.algorithm.clients.only(()) if first else self.algorithm.sample(self.round)
+        steps = self.algorithm.steps(participants, self.round)
+        samples = [samples_seen(config, facts.num_samples[i], n, facts.batch_norm) for i, n in steps.items()]
         mean = sum(samples) / len(samples) if samples else 0.0
         return {
             "client/num_participants": float(len(participants)),
-            "params/client": self._costs["params/client"],
-            "flops/client": 3 * self._costs["flops"] * mean,
+            "params/client": self._client_part.params,
+            "flops/client": 3 * self._client_part.flops * mean,
         }
 
     def evaluate(self) -> dict[str, float]:

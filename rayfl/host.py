@@ -1,6 +1,7 @@
 """What a process offers the parties living in it: their data, modules to borrow, and what everybody knows."""
 
 import contextlib
+import copy
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -82,6 +83,9 @@ class Host:
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
+        torch.set_num_threads(blueprint.threads)
+        if blueprint.device.startswith("cuda") and blueprint.deterministic:
+            torch.use_deterministic_algorithms(True)
         self.blueprint = blueprint
         self.config = blueprint.config
         self.facts = blueprint.facts
@@ -141,7 +145,8 @@ class Learner:
         self.renew_optimizer()
         self.optimizer.zero_grad()
         if kept and kept.optimizer:
-            self.optimizer.load_state_dict(kept.optimizer)
+            # A copy: what is kept may also be a checkpoint, or a message that must not be written to.
+            self.optimizer.load_state_dict(copy.deepcopy(kept.optimizer))
             self.optimizer.param_groups[0]["lr"] = self.lr
 
     def renew_optimizer(self) -> None:

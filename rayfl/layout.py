@@ -39,7 +39,7 @@ class FleetConfig:
     """Whether a client's exception stops the run or only costs its part of the round."""
     relaunches: Annotated[int, Ge(0)] = 3
     """How often a fleet is rebuilt from the last checkpoint after an actor died."""
-    start_timeout_s: Annotated[float, Gt(0)] = 60.0
+    start_timeout_s: Annotated[float, Gt(0)] = 120.0
     """Seconds to wait for the actors to start."""
 
 

@@ -90,12 +90,14 @@ def make_optimizer(
     config: TrainingConfig, parameters: Iterable[nn.Parameter], lr: float
 ) -> torch.optim.Optimizer:
     """The configured optimiser; element-wise, so that two halves step like the whole."""
+    # As a group, which may be empty: a slice of a model may have nothing to learn.
+    groups = [{"params": list(parameters)}]
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=lr, weight_decay=config.weight_decay)
+        return torch.optim.Adam(groups, lr=lr, weight_decay=config.weight_decay)
     if config.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=lr, weight_decay=config.weight_decay)
+        return torch.optim.AdamW(groups, lr=lr, weight_decay=config.weight_decay)
     return torch.optim.SGD(
-        parameters,
+        groups,
         lr=lr,
         momentum=config.momentum,
         nesterov=config.nesterov,
@@ -132,6 +134,16 @@ def steps_per_round(config: TrainingConfig, num_samples: int, batch_norm: bool) 
     if config.local_steps is not None:
         return config.local_steps if per_epoch else 0
     return per_epoch * config.local_epochs
+
+
+def samples_seen(config: TrainingConfig, num_samples: int, steps: int, batch_norm: bool) -> int:
+    """Samples that ``steps`` steps train on."""
+    per_epoch = steps_per_epoch(config, num_samples, batch_norm)
+    if per_epoch == 0:
+        return 0
+    size = min(config.batch_size, num_samples)
+    passes, rest = divmod(steps, per_epoch)
+    return passes * min(per_epoch * size, num_samples) + rest * size
 
 
 def batches(

@@ -67,7 +67,7 @@ class Algorithm:
         ``max(floor(C N), 1)`` of the clients whose data make at least one batch, less those that drop out.
         """
         config, facts = self.config, self.facts
-        able = [i for i in self.clients.ids if self.num_steps(i) or not config.local_epochs]
+        able = [i for i in self.clients.ids if steps_per_epoch(config, facts.num_samples[i], facts.batch_norm)]
         count = min(max(math.floor(config.participation * facts.num_clients + 1e-9), 1), len(able))
         if count == 0:
             return self.clients.only(())
@@ -82,17 +82,22 @@ class Algorithm:
         """Local steps that a client's own data and the config amount to."""
         return steps_per_round(self.config, self.facts.num_samples[client], self.facts.batch_norm)
 
-    def equal_steps(self, clients: Group) -> int:
-        """One number of steps for all: the participants' mean, rounded, and at least 1."""
+    def steps(self, clients: Group, t: int) -> dict[int, int]:
+        """Local steps of each participant in round ``t``: by default as its own data have it."""
+        return {i: self.num_steps(i) for i in clients.ids}
+
+    def equal_steps(self, clients: Group) -> dict[int, int]:
+        """The same number of steps for all: the participants' mean, rounded, and at least 1."""
         if self.config.local_steps is not None:
-            return int(self.config.local_steps)
+            return dict.fromkeys(clients.ids, self.config.local_steps)
         facts = self.facts
         each = [steps_per_epoch(self.config, facts.num_samples[i], facts.batch_norm) for i in clients.ids]
-        return max(1, round(sum(each) / max(len(each), 1))) * int(self.config.local_epochs)
+        mean = max(1, round(sum(each) / max(len(each), 1)))
+        return dict.fromkeys(clients.ids, mean * self.config.local_epochs)
 
-    def lockstep(self, clients: Group, steps: int | None = None) -> Iterator[Group]:
-        """Step after step, the clients that still have a batch: all of them for ``steps``, or each its own."""
-        left = {i: self.num_steps(i) if steps is None else steps for i in clients.ids}
+    def lockstep(self, clients: Group, steps: Mapping[int, int] | None = None) -> Iterator[Group]:
+        """Step after step, the clients that still have one to make."""
+        left = {i: self.num_steps(i) for i in clients.ids} if steps is None else steps
         for step in range(max(left.values(), default=0)):
             yield clients.only(i for i in clients.ids if left[i] > step)
 

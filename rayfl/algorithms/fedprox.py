@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rayfl import tree
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.fleet import Group
 from rayfl.host import Batch
 from rayfl.seeding import numpy_generator
 
@@ -44,15 +45,14 @@ class FedProx(FedAvg):
 
     def round(self, t: int) -> None:
         clients = self.sample(t)
-        work = self.scatter(self.partial_work(clients.ids, self.stragglers(clients, t), t))
+        work = self.scatter(self.steps(clients, t))
         self.fed.aggregate(clients.pooled.train(self.fed.weights(), t, work))
 
-    def partial_work(self, clients: tuple[int, ...], late: set[int], t: int) -> dict[int, int]:
-        """Local steps of each client: a straggler makes U{1..E-1} of its E epochs."""
-        steps, epochs = {}, self.config.local_epochs
-        for client in clients:
-            steps[client] = self.num_steps(client)
-            if client in late and epochs > 1:
+    def steps(self, clients: Group, t: int) -> dict[int, int]:
+        """A straggler makes U{1..E-1} of its E epochs."""
+        steps, epochs = super().steps(clients, t), self.config.local_epochs
+        if epochs > 1:
+            for client in self.stragglers(clients, t):
                 done = int(numpy_generator(self.facts.seed, "partial work", t, client).integers(1, epochs))
                 steps[client] = steps[client] * done // epochs
         return steps

@@ -25,6 +25,7 @@ import torch
 from rayfl import roles
 from rayfl.algorithms.splitfed_v1 import SplitConfig
 from rayfl.algorithms.splitfed_v2 import SplitFedV2
+from rayfl.fleet import Group
 from rayfl.messages import Gradient, SmashedBatch
 from rayfl.roles import per_client
 
@@ -47,6 +48,8 @@ class MergeSFL(SplitFedV2):
         def train_step(self, smashed: Mapping[int, SmashedBatch]) -> dict[int, Gradient]:
             """One step on the merged batch; each client gets the gradient of its own mean loss."""
             assert self.learner is not None
+            if not smashed:
+                return {}
             merged = SmashedBatch(
                 torch.cat([batch.activations for batch in smashed.values()]),
                 torch.cat([batch.labels for batch in smashed.values()]),
@@ -61,8 +64,8 @@ class MergeSFL(SplitFedV2):
 
     def round(self, t: int) -> None:
         clients = self.sample(t)
-        steps = self.equal_steps(clients)
-        clients.receive(self.fed.weights(), t, steps)
+        steps = self.steps(clients, t)
+        clients.receive(self.fed.weights(), t, self.scatter(steps))
         self.main.start_round(t)
         for active in self.lockstep(clients, steps):
             smashed = active.forward()
@@ -70,3 +73,6 @@ class MergeSFL(SplitFedV2):
             active.backward(gradients)
         self.fed.aggregate(clients.pooled.update())
         self.main.finish_round()
+
+    def steps(self, clients: Group, t: int) -> dict[int, int]:
+        return self.equal_steps(clients)

@@ -101,11 +101,15 @@ class SL(SplitFedV1):
                 active.backward(gradients)
             handed = client.hand_on()
             following = clients[turn + 1 : turn + 2]
-            if self.config.relay == "server" or not following:
+            if self.config.relay == "server":
                 self.main.take(handed)
                 relay = self.main.relay()
-            else:
+            elif following:
                 relay = handed.passed_on({following[0].ids[0]: client.ids[0]})
+            else:
+                # What a peer keeps for the next round's first client is also what is scored.
+                with self.fleet.phase("evaluation"):
+                    self.main.take(handed)
         self.main.finish_round()
 
     def global_model(self, t: int) -> tuple[Parcel, ...]:

@@ -21,6 +21,7 @@ from typing import Literal
 from rayfl import roles
 from rayfl.algorithms.splitfed_v1 import SplitConfig
 from rayfl.algorithms.splitfed_v2 import SplitFedV2
+from rayfl.fleet import Group
 from rayfl.messages import Gradient, SmashedBatch
 from rayfl.roles import per_client
 
@@ -45,6 +46,8 @@ class SplitFedJoint(SplitFedV2):
         def train_step(self, smashed: Mapping[int, SmashedBatch]) -> dict[int, Gradient]:
             """One step on the mean of the clients' losses."""
             assert self.learner is not None
+            if not smashed:
+                return {}
             sizes = {client: len(batch.labels) for client, batch in smashed.items()}
             norm: str = self.config.loss_norm  # type: ignore[attr-defined]
             shares = {
@@ -61,8 +64,8 @@ class SplitFedJoint(SplitFedV2):
 
     def round(self, t: int) -> None:
         clients = self.sample(t)
-        steps = self.equal_steps(clients) if self.config.short_clients == "cycle" else None
-        clients.receive(self.fed.weights(), t, steps)
+        steps = self.steps(clients, t)
+        clients.receive(self.fed.weights(), t, self.scatter(steps))
         self.main.start_round(t)
         for active in self.lockstep(clients, steps):
             smashed = active.forward()
@@ -70,3 +73,6 @@ class SplitFedJoint(SplitFedV2):
             active.backward(gradients)
         self.fed.aggregate(clients.pooled.update())
         self.main.finish_round()
+
+    def steps(self, clients: Group, t: int) -> dict[int, int]:
+        return self.equal_steps(clients) if self.config.short_clients == "cycle" else super().steps(clients, t)

@@ -36,11 +36,6 @@ def load(config: DataConfig, seed: int) -> FederatedData:
     With ``kind: file`` the file names rows of ``train``, and those that this seed holds out for validation
     are taken from their clients. Raises UserError where the request can't be met.
     """
-    if not 1 <= config.num_edges <= config.num_clients:
-        raise UserError(
-            f"num_edges={config.num_edges} must lie between 1 and num_clients={config.num_clients}: "
-            f"change either"
-        )
     if not 0 <= config.val_fraction < 1:
         raise UserError(f"val_fraction must lie in [0, 1), got {config.val_fraction}: 0.1 is usual")
     train, test = open_dataset(config)

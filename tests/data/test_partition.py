@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import math
+import os
 import random
 import time
 from itertools import product
@@ -342,11 +343,23 @@ def test_damaged_files_are_refused(tmp_path: Path, content: bytes) -> None:
         load_partition(path)
 
 
+class Trap:
+    """Makes a folder when unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.path),)
+
+
 def test_pickles_and_double_rows_in_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "p.npz"
-    np.savez(path, rows=np.array([print], dtype=object), sizes=[1], tries=1)
+    trap = tmp_path / "trap"
+    np.savez(path, rows=np.array([Trap(trap)], dtype=object), sizes=[1], tries=1)
     with pytest.raises(UserError, match="can't be read"):
         load_partition(path)
+    assert not trap.exists()
     np.savez(path, rows=[1, 2, 1], sizes=[2, 1], tries=1)
     with pytest.raises(UserError, match="row twice"):
         load_partition(path)

@@ -1,0 +1,29 @@
+# make demo: install, then a real sweep with its table.   make test: install, then every check.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "rayfl needs Python 3.11 or newer, '$(PYTHON)' is older: make PYTHON=python3.12 setup" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/rayfl sweep tune_configs/demo.yaml
+
+test: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m ray
+
+clean:
+	rm -rf $(VENV) rayfl-results

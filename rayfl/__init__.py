@@ -1,0 +1,73 @@
+"""Federated, split and hierarchical learning experiments on Ray: right, fast, reproducible to the bit."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rayfl.algorithms import Algorithm
+    from rayfl.config import ExperimentConfig, SweepConfig
+    from rayfl.experiment import Observer, Result
+
+__all__ = ["Algorithm", "ExperimentConfig", "Observer", "Result", "run", "sweep"]
+
+# Loaded when first used: importing torch takes a second that `rayfl --help` need not spend.
+_HOMES = {
+    "Algorithm": "rayfl.algorithms",
+    "ExperimentConfig": "rayfl.config",
+    "Observer": "rayfl.experiment",
+    "Result": "rayfl.experiment",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("rayfl")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rayfl' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def run(
+    config: "str | Path | Mapping[str, Any] | ExperimentConfig",
+    *,
+    overrides: Sequence[str] = (),
+    with_files: Sequence[str | Path] = (),
+    out: str | Path = "rayfl-results",
+    resume: bool = False,
+    observers: "Sequence[Observer]" = (),
+) -> "Result":
+    """Run one experiment: a preset's name, a YAML file, nested keys or a config.
+
+    ``overrides`` are settings such as ``"algorithm.lr=0.1"``; ``observers`` are told of every round. With
+    ``resume`` an experiment that has ended in ``out`` is not run again and a half-done one goes on.
+    """
+    from rayfl import loading, runs
+
+    return runs.execute(loading.load_experiment(config, overrides, with_files), out, resume, observers)
+
+
+def sweep(
+    config: "str | Path | Mapping[str, Any] | SweepConfig",
+    *,
+    overrides: Sequence[str] = (),
+    with_files: Sequence[str | Path] = (),
+    out: str | Path = "rayfl-results",
+    retry_failed: bool = False,
+    max_concurrent: int | None = None,
+) -> "pd.DataFrame":
+    """Run a grid of experiments, as many at once as fit, and return a table of one row per cell.
+
+    Cells that have ended in ``out`` are not run again, half-done ones go on, failed ones run again with
+    ``retry_failed``. See :mod:`rayfl.report.table` for means over seeds.
+    """
+    from rayfl import loading, tuning
+
+    return tuning.run_sweep(
+        loading.load_sweep(config, overrides, with_files), out, retry_failed, max_concurrent
+    )

@@ -1,0 +1,1 @@
+"""Parties in Ray actors. The only place that imports Ray's core."""

@@ -1,0 +1,13 @@
+"""The actor that hosts the fed server."""
+
+from rayfl.actors.shell import ShellActor
+from rayfl.layout import FleetConfig
+
+
+class FedServerActor(ShellActor):
+    """Hosts the fed server."""
+
+    @staticmethod
+    def resources(config: FleetConfig) -> dict[str, float]:
+        """What each such actor reserves."""
+        return {"num_cpus": config.cpus_per_server, "num_gpus": 0.0}

@@ -1,0 +1,163 @@
+"""The fleet on Ray: one actor per host, calls that run ahead, tensors through the object store."""
+
+import logging
+import os
+import pickle
+import sys
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.util.placement_group import get_current_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from rayfl.actors.placement import ACTORS, choose_actors, nodes, preflight, requests
+from rayfl.actors.shell import Poison
+from rayfl.errors import PartyLost, RunFailed
+from rayfl.fleet import Fleet
+from rayfl.host import Blueprint
+from rayfl.layout import FleetConfig, plan_layout
+from rayfl.shell import Request
+
+ENVIRONMENT = {"RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""What workers must find in their environment: tensors are mapped from the store, not copied."""
+
+
+def ensure_ray(num_cpus: int | None = None) -> bool:
+    """Start Ray on this machine unless somebody has; tells whether it was us, who then stops it."""
+    os.environ.update(ENVIRONMENT)
+    if ray.is_initialized():
+        return False
+    if num_cpus is None and not os.environ.get("RAY_ADDRESS"):
+        num_cpus = len(os.sched_getaffinity(0))
+    ray.init(
+        num_cpus=num_cpus,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        configure_logging=False,
+    )
+    return True
+
+
+class _Actor:
+    """The way to one actor."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def call(self, request: Request, leaves: Sequence[Any]) -> None:
+        self.handle.call.options(num_returns=0).remote(request, *leaves)
+
+    def export(self, ticket: int, keys: Mapping[int, int] | None) -> Any:
+        return self.handle.export.remote(ticket, keys)
+
+    def settle(self, free: Sequence[int]) -> Any:
+        return self.handle.settle.remote(tuple(free))
+
+
+class ActorPool:
+    """Actors that outlive a fleet, for the next one: starting a process costs seconds."""
+
+    def __init__(self) -> None:
+        self._idle: dict[tuple[str, float, float], list[Any]] = defaultdict(list)
+
+    def take(self, kind: str, need: Mapping[str, float]) -> Any:
+        """An idle actor of a kind that reserves just this, or a new one."""
+        idle = self._idle[kind, need["num_cpus"], need["num_gpus"]]
+        return idle.pop() if idle else start_actor(kind, need)
+
+    def put(self, kind: str, need: Mapping[str, float], handle: Any) -> None:
+        """Keep an actor that nobody needs now."""
+        self._idle[kind, need["num_cpus"], need["num_gpus"]].append(handle)
+
+    def close(self) -> None:
+        """Stop all idle actors."""
+        for handles in self._idle.values():
+            for handle in handles:
+                ray.kill(handle)
+        self._idle.clear()
+
+
+def start_actor(kind: str, need: Mapping[str, float]) -> Any:
+    """A new actor, inside the placement group that this process belongs to, if any."""
+    options: dict[str, Any] = {**need, "max_restarts": 0}
+    group = get_current_placement_group()
+    if group is not None:
+        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
+    return ray.remote(ACTORS[kind]).options(**options).remote()
+
+
+class RayFleet(Fleet):
+    """Parties in Ray actors. Uses the Ray instance there is, or starts one and stops it on closing."""
+
+    def __init__(self, blueprint: Blueprint, config: FleetConfig, pool: ActorPool | None = None) -> None:
+        self._handles: list[tuple[str, dict[str, float], Any]] = []
+        self._pool = pool
+        self._lost = False
+        self._owns_ray = ensure_ray()
+        try:
+            machines = nodes()
+            config = choose_actors(config, blueprint.facts.num_clients, machines)
+            super().__init__(blueprint, plan_layout(blueprint, config))
+            preflight(self.layout, config, machines)
+            self._start(config)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, config: FleetConfig) -> None:
+        needs = requests(self.layout, config)
+        for plan, need in zip(self.layout.hosts, needs, strict=True):
+            take = self._pool.take if self._pool is not None else start_actor
+            self._handles.append((plan.kind, need, take(plan.kind, need)))
+        payload = ray.put(pickle.dumps(self.blueprint))
+        paths = [os.path.abspath(path) for path in sys.path]
+        skip = config.on_client_error == "skip"
+        ready = [
+            handle.host.remote(payload, paths, self.layout.members(host), self.layout.topology, skip)
+            for host, (_, _, handle) in enumerate(self._handles)
+        ]
+        _, late = ray.wait(ready, num_returns=len(ready), timeout=config.start_timeout_s)
+        if late:
+            raise RunFailed(
+                f"{len(late)} of {len(ready)} actors did not start within {config.start_timeout_s:g} s: "
+                f"the cluster is busy or short of memory; wait, or lower fleet.client_actors"
+            )
+        self.pids: list[int] = self._resolve(ready)
+        self._hosts = [_Actor(handle) for _, _, handle in self._handles]
+
+    def _resolve(self, leaves: Sequence[Any]) -> list[Any]:
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+                values: list[Any] = ray.get(list(leaves))
+        except ray.exceptions.RayActorError as error:
+            raise self._loss() from error
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, ray.exceptions.RayActorError):
+                raise self._loss() from error
+            raise
+        for value in values:
+            if isinstance(value, Poison):
+                raise value.cause
+        return values
+
+    def _loss(self) -> PartyLost:
+        self._lost = True
+        return PartyLost(f"an actor died in round {self._t}")
+
+    def close(self) -> None:
+        """Let go of the actors, and stop Ray if it was started here."""
+        super().close()
+        for kind, need, handle in self._handles:
+            if self._pool is None or self._lost:
+                ray.kill(handle)
+            else:
+                self._pool.put(kind, need, handle)
+        self._handles = []
+        if self._owns_ray:
+            ray.shutdown()
+            self._owns_ray = False

@@ -1,0 +1,142 @@
+"""How a sweep is doing, on stderr: live where it is a terminal, short lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rayfl.text import in_time
+
+_EVERY_S = 10.0
+
+
+class Progress(Protocol):
+    """Is told how a sweep goes."""
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+
+    def begin(self, todo: int) -> None:
+        """So many cells are to run."""
+
+    def row(self, label: str, rounds: int, row: Mapping[str, float]) -> None:
+        """A running cell's latest round."""
+
+    def end(self, label: str, status: str, metrics: Mapping[str, float]) -> None:
+        """A cell has ended."""
+
+    def tick(self) -> None:
+        """Called some times a second."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class _Running:
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.first: float | None = None
+        self.round, self.rounds, self.accuracy = 0.0, 0, ""
+
+    def left(self) -> str:
+        done = self.round - (self.first or 0)
+        if done <= 0 or self.round >= self.rounds:
+            return ""
+        return f"{in_time((time.monotonic() - self.started) / done * (self.rounds - self.round))} left"
+
+
+class SweepProgress:
+    """Progress on stderr."""
+
+    def __init__(self, live: bool | None = None) -> None:
+        self._live: Any = None
+        self._wants_live = sys.stderr.isatty() if live is None else live
+        self._running: dict[str, _Running] = {}
+        self._todo, self._ended = 0, 0
+        self._began = self._last = time.monotonic()
+
+    def say(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def begin(self, todo: int) -> None:
+        self._todo, self._ended = todo, 0
+        self._began = self._last = time.monotonic()
+        if self._wants_live:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                self._picture(), console=Console(stderr=True), auto_refresh=False, transient=True
+            )
+            self._live.start()
+
+    def row(self, label: str, rounds: int, row: Mapping[str, float]) -> None:
+        cell = self._running.setdefault(label, _Running())
+        cell.round, cell.rounds = row["round"], rounds
+        if cell.first is None:
+            cell.first = cell.round
+        if "global/test_accuracy" in row:
+            cell.accuracy = f"accuracy {100 * row['global/test_accuracy']:.2f} %"
+
+    def end(self, label: str, status: str, metrics: Mapping[str, float]) -> None:
+        self._ended += 1
+        cell = self._running.pop(label, _Running())
+        accuracy = metrics.get("final/last10_accuracy")
+        number = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
+        took = in_time(time.monotonic() - cell.started)
+        self.say(f"[{self._ended}/{self._todo}] {label}: {status}{number}, {took}{self._eta()}")
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._live is not None:
+            if now - self._last >= 0.25:
+                self._last = now
+                self._live.update(self._picture(), refresh=True)
+        elif now - self._last >= _EVERY_S and self._running:
+            self._last = now
+            cells = "; ".join(
+                f"{label} {cell.round:g}/{cell.rounds} {cell.accuracy}".rstrip()
+                for label, cell in self._running.items()
+            )
+            self.say(f"... {cells}{self._eta()}")
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _fraction(self) -> float:
+        partial = sum(cell.round / max(cell.rounds, 1) for cell in self._running.values())
+        return min((self._ended + partial) / max(self._todo, 1), 1.0)
+
+    def _eta(self) -> str:
+        done = self._fraction()
+        if not 0 < done < 1:
+            return ""
+        return f", {in_time((time.monotonic() - self._began) / done * (1 - done))} left in all"
+
+    def _picture(self) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        for label, cell in self._running.items():
+            bar = ProgressBar(total=max(cell.rounds, 1), completed=cell.round, width=20)
+            table.add_row(label, bar, f"round {cell.round:g}/{cell.rounds}", cell.accuracy, cell.left())
+        bar = ProgressBar(total=1.0, completed=self._fraction(), width=20)
+        table.add_row("all cells", bar, f"{self._ended}/{self._todo}", "", self._eta().removeprefix(", "))
+        return table
+
+
+class Silent:
+    """No progress."""
+
+    def say(self, line: str) -> None: ...
+    def begin(self, todo: int) -> None: ...
+    def row(self, label: str, rounds: int, row: Mapping[str, float]) -> None: ...
+    def end(self, label: str, status: str, metrics: Mapping[str, float]) -> None: ...
+    def tick(self) -> None: ...
+    def close(self) -> None: ...

@@ -1,0 +1,87 @@
+"""Every preset loads, says what to expect, and runs for a round when made small."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from rayfl.algorithms import ALGORITHMS
+from rayfl.experiment import Experiment
+from rayfl.loading import load_experiment, load_sweep, presets
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = ("mnist5k", "digits")
+SMOKE = [
+    "rounds=1",
+    "data.name=synthetic",
+    "data.synthetic={num_train: 60, num_test: 20, num_classes: 3, height: 8, width: 8}",
+    "data.num_clients=3",
+    "data.partition.min_size=5",
+]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYFL_DATA", str(tmp_path_factory.getbasetemp() / "rayfl-data"))
+
+
+def test_every_method_has_its_presets() -> None:
+    assert presets() == sorted(f"{method}.{setting}" for method in ALGORITHMS for setting in SETTINGS)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_is_its_methods_own_and_says_what_to_expect(name: str) -> None:
+    method, setting = name.split(".")
+    config = load_experiment(name)
+    assert (config.algorithm.name, config.data.name) == (method, setting)
+    header = [
+        line
+        for line in (ROOT / "rayfl" / "presets" / f"{name}.yaml").read_text().splitlines()
+        if line.startswith("#")
+    ]
+    text = " ".join(header)
+    assert re.search(rf"about 0\.\d\d after {config.rounds} rounds", text)
+    assert f"alpha {config.data.partition.alpha:g}" in text
+    assert f"seed {config.seed}" in text
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_presets_of_a_setting_compare(setting: str) -> None:
+    shared = []
+    for method in ALGORITHMS:
+        plain = load_experiment(f"{method}.{setting}").to_dict()
+        algorithm = {key: plain["algorithm"][key] for key in ("lr", "momentum", "batch_size", "local_epochs")}
+        shared.append({**plain, "algorithm": algorithm})
+    assert all(other == shared[0] for other in shared)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_runs(name: str) -> None:
+    experiment = Experiment(load_experiment(name, SMOKE))
+    try:
+        result = experiment.run()
+    finally:
+        experiment.close()
+    assert (result.status, result.rounds) == ("FINISHED", 1)
+    # It has trained: something was sent, and the model is another one than before.
+    assert result.metrics["comm/total_bytes"] > 0
+    assert result.history[0]["global/test_loss"] != result.history[1]["global/test_loss"]
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in (ROOT / "tune_configs").glob("*.yaml")))
+def test_sweep_files_load(file: str) -> None:
+    sweep = load_sweep(ROOT / "tune_configs" / file)
+    assert sweep.name == file.removesuffix(".yaml")
+    sizes = [len(values) for values in sweep.grid.values()]
+    assert len(sweep.cells()) == len(list(itertools.product(*map(range, sizes))))
+
+
+def test_the_demo_is_what_it_promises() -> None:
+    cells = load_sweep(ROOT / "tune_configs" / "demo.yaml").cells()
+    assert {cell.algorithm.name for cell in cells} == {"fedavg", "splitfed_v1", "mergesfl", "hsfl"}
+    assert {(c.data.partition.kind, c.data.name) for c in cells} == {
+        ("iid", "mnist5k"),
+        ("dirichlet", "mnist5k"),
+    }
+    assert (len(cells), {cell.seed for cell in cells}) == (16, {0, 1})
