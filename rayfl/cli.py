@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -179,14 +180,21 @@ def sweep(args: argparse.Namespace) -> int:
     """A grid of experiments."""
     import rayfl
 
-    frame = rayfl.sweep(
-        args.source,
-        overrides=args.settings,
-        with_files=args.with_files,
-        out=args.out,
-        retry_failed=args.retry_failed,
-        max_concurrent=args.max_concurrent,
-    )
+    if args.quiet:
+        from rayfl import loading, tuning
+        from rayfl.console import Silent
+
+        loaded = loading.load_sweep(args.source, args.settings, args.with_files)
+        frame = tuning.run_sweep(loaded, args.out, args.retry_failed, args.max_concurrent, Silent())
+    else:
+        frame = rayfl.sweep(
+            args.source,
+            overrides=args.settings,
+            with_files=args.with_files,
+            out=args.out,
+            retry_failed=args.retry_failed,
+            max_concurrent=args.max_concurrent,
+        )
     from rayfl.report.table import grid_table
 
     table = grid_table(frame)
@@ -330,12 +338,16 @@ def ui(args: argparse.Namespace) -> int:
     _say(f"http://127.0.0.1:{args.port} shows {uri}; stop with Ctrl-C")
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     server = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(args.port)])
+    # Told to end, this process must not leave the server behind.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = server.wait()
     except KeyboardInterrupt:
         server.terminate()
         server.wait()
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if code:
         raise RunFailed(f"the MLflow server ended with exit code {code}: its own messages stand above")
     return DONE

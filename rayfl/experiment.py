@@ -4,7 +4,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -293,10 +293,20 @@ class Experiment:
         )
 
     def run(self, folder: Path | None = None, observers: Sequence[Observer] = ()) -> Result:
-        """Go on to the last round; checkpoints go to ``folder``. An actor that dies costs a round."""
-        relaunches = 0
+        """Go on to the last round; checkpoints go to ``folder``."""
         for observer in observers:
             observer.on_start(self)
+        for row in self.rounds(folder):
+            for observer in observers:
+                observer.on_round(self, row)
+        result = self.result()
+        for observer in observers:
+            observer.on_end(self, result)
+        return result
+
+    def rounds(self, folder: Path | None = None) -> Iterator[dict[str, float]]:
+        """The rows of the rounds still to do, with checkpoints. An actor that dies costs a round."""
+        relaunches = 0
         while self.status == "RUNNING":
             try:
                 row = self.step()
@@ -309,12 +319,7 @@ class Experiment:
                 continue
             if self.round % self.config.checkpoint_every == 0 and self.status == "RUNNING":
                 self.checkpoint(folder)
-            for observer in observers:
-                observer.on_round(self, row)
-        result = self.result()
-        for observer in observers:
-            observer.on_end(self, result)
-        return result
+            yield row
 
     def checkpoint(self, folder: Path | None) -> None:
         """Remember the state after this round, on disk where there is a folder."""

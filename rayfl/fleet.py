@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from rayfl.errors import RunFailed
@@ -318,8 +319,13 @@ class LocalFleet(Fleet):
     def __init__(self, blueprint: Blueprint, skip_failing: bool = False) -> None:
         layout = local_layout(blueprint)
         super().__init__(blueprint, layout)
+        self._threads_before = torch.get_num_threads()
         shell = Shell(blueprint, layout.members(0), layout.topology, skip_failing)
         self._hosts = [_InProcess(shell, sealed=False)]
+
+    def close(self) -> None:
+        super().close()
+        torch.set_num_threads(self._threads_before)
 
 
 class SealedFleet(Fleet):

@@ -5,7 +5,7 @@ Whoever receives a message may read it only; clone a tensor before writing to it
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -92,3 +92,16 @@ def _size(value: object) -> int:
     if isinstance(value, (list, tuple)):
         return sum(_size(item) for item in value)
     return SCALAR_BYTES
+
+
+def moved(message: Any, device: str) -> Any:
+    """The same message with its tensors on another device."""
+    if isinstance(message, Tensor):
+        return message.to(device)
+    if isinstance(message, Mapping):
+        return {key: moved(value, device) for key, value in message.items()}
+    if isinstance(message, tuple):
+        return tuple(moved(value, device) for value in message)
+    if is_dataclass(message) and not isinstance(message, type):
+        return replace(message, **{part.name: moved(getattr(message, part.name), device) for part in fields(message)})
+    return message

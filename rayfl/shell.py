@@ -9,7 +9,7 @@ from rayfl import tree
 
 from rayfl.host import Blueprint, Host
 from rayfl.ledger import Entry, entry
-from rayfl.messages import Update, weigh
+from rayfl.messages import Update, moved, weigh
 from rayfl.roles import Evaluator, Role
 
 
@@ -88,6 +88,7 @@ class Shell:
         self, blueprint: Blueprint, members: Iterable[tuple[str, int]], topology: Topology, skip_failing: bool = False
     ) -> None:
         host = Host(blueprint)
+        self.device = blueprint.device
         cast = {**blueprint.algorithm.cast(), "evaluator": Evaluator}
         self.parties: dict[tuple[str, int], Role] = {
             (role, index): cast[role](host, index) for role, index in members
@@ -111,6 +112,8 @@ class Shell:
         """Pass a call on to every party it names and keep the results."""
         for ticket in request.free:
             self.kept.pop(ticket, None)
+        if self.device != "cpu":
+            leaves = [moved(leaf, self.device) for leaf in leaves]
         gathered = [self._gather(item, leaves) for item in request.arguments]
         results: dict[int, Any] = {}
         pooled: dict[int, tuple[int, tree.BlockSum]] = {}
@@ -187,7 +190,8 @@ class Shell:
     def export(self, ticket: int, keys: Mapping[int, int] | None) -> dict[int, Any]:
         """Kept results for another host: key -> value."""
         held = self.kept[ticket]
-        return held if keys is None else {key: held[source] for key, source in keys.items() if source in held}
+        chosen = held if keys is None else {key: held[source] for key, source in keys.items() if source in held}
+        return chosen if self.device == "cpu" else moved(chosen, "cpu")
 
     def settle(self, free: Iterable[int]) -> Settled:
         """Close the round: what was counted and who failed since the last time."""

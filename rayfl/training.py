@@ -113,8 +113,9 @@ def clip(config: TrainingConfig, parameters: Iterable[nn.Parameter]) -> None:
 
 def cross_entropy(config: TrainingConfig, logits: Tensor, labels: Tensor) -> Tensor:
     """Softmax cross-entropy of [b, K] logits, reduced as configured."""
-    return nn.functional.cross_entropy(logits.float() if logits.dtype == torch.bfloat16 else logits, labels,
-                                       reduction=config.loss_reduction)
+    return nn.functional.cross_entropy(
+        logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction=config.loss_reduction
+    )
 
 
 def steps_per_epoch(config: TrainingConfig, num_samples: int, batch_norm: bool) -> int:

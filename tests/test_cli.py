@@ -136,7 +136,7 @@ def test_settings_may_stand_on_both_sides_of_options(call: Call) -> None:
         (["sweep", "none.yaml"], "No such file"),
         (["sweep", "a.yaml", "--max-concurrent", "0"], "at least 1"),
         (["ui"], "rayfl-results"),
-        (["partition", "fedavg.digits", "data.num_clients=5000"], "5000"),
+        (["partition", *SMALL, "data.num_clients=5000"], "5000"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_2(call: Call, arguments: list[str], part: str) -> None:
@@ -222,6 +222,27 @@ def test_a_sweep(call: Call, monkeypatch: pytest.MonkeyPatch, status: str, code:
     plain = call("sweep", "grid.yaml")
     assert "50.00" in plain.out
     assert ("--retry-failed" in plain.err) == (code == 1)
+
+
+def test_a_quiet_sweep_shows_no_progress(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rayfl import tuning
+    from rayfl.progress import Progress
+
+    def fake(sweep: Any, out: str, retry: bool, most: int | None, show: Progress) -> pd.DataFrame:
+        show.begin(1)
+        show.say("a line")
+        show.row("cell", 1, {"round": 0.0})
+        show.tick()
+        show.end("cell", "FINISHED", {})
+        show.close()
+        frame = pd.DataFrame({"seed": [0], "status": ["FINISHED"], "final/last10_accuracy": [0.5]})
+        frame.attrs = {"name": sweep.name, "axes": {"seed": ["0"]}}
+        return frame
+
+    monkeypatch.setattr(tuning, "run_sweep", fake)
+    Path("grid.yaml").write_text("grid: {seed: [0]}\n")
+    outcome = call("sweep", "grid.yaml", "--quiet")
+    assert (outcome.code, outcome.err) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -331,7 +352,8 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     script = (
         "import sys\nfrom rayfl.cli import main\nassert main(['--help']) == 0\n"
         "assert main(['list', 'presets']) == 0\n"
-        "heavy = {'torch', 'ray', 'mlflow', 'numpy', 'pandas', 'yaml'}\nprint(sorted(heavy & set(sys.modules)))"
+        "heavy = {'torch', 'ray', 'mlflow', 'numpy', 'pandas', 'yaml'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

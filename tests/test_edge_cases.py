@@ -70,7 +70,12 @@ def test_nobody_shows_up(method: str, model: str) -> None:
     before, after = federation.weights(), federation.run(3).weights()
     assert identical(before, after)
     ledger = federation.fleet.ledger
-    assert ledger.total(kind="activation") == ledger.total(link="client-fed") == ledger.total(link="client-main") == 0
+    assert (
+        ledger.total(kind="activation")
+        == ledger.total(link="client-fed")
+        == ledger.total(link="client-main")
+        == 0
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,4 +1,4 @@
-"""Methods that must be one another: at every cut, with momentum, norms, unequal clients and partial rounds."""
+"""Methods that must be one another: every cut, momentum, norms, unequal clients, partial rounds."""
 
 import functools
 import itertools
@@ -16,9 +16,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {"optimizer": "adamw", "lr": 0.01, "weight_decay": 1e-2},
 }
 EVERY_CUT = [(model, cut) for model, cuts in tiny.CUTS.items() for cut in cuts]
-CUT_PAIRS = [
-    (model, pair) for model, cuts in tiny.CUTS.items() for pair in itertools.combinations(cuts, 2)
-]
+CUT_PAIRS = [(model, pair) for model, cuts in tiny.CUTS.items() for pair in itertools.combinations(cuts, 2)]
 EQUAL = (6, 6, 6, 6)
 
 
@@ -77,7 +75,7 @@ ONE_CLIENT = ["fedavg", "fedprox", "hierfl", "sl", "splitfed_v1", "splitfed_v2",
               "splitfed_joint", "mergesfl", "hsfl"]  # fmt: skip
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 @pytest.mark.parametrize("model", tiny.CUTS)
 @pytest.mark.parametrize("method", ONE_CLIENT)
 def test_one_client_is_central_training(method: str, model: str, optimizer: str) -> None:
@@ -95,7 +93,9 @@ def test_one_client_is_central_training(method: str, model: str, optimizer: str)
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_the_cut_of_sl_does_not_matter(model: str, config: dict[str, Any]) -> None:
     """Sequential split learning: the cut changes who computes, not what comes out."""
-    results = [tiny.run(tiny.blueprint("sl", model=model, cut_layer=cut, **config)) for cut in tiny.CUTS[model]]
+    results = [
+        tiny.run(tiny.blueprint("sl", model=model, cut_layer=cut, **config)) for cut in tiny.CUTS[model]
+    ]
     assert all(difference(results[0], other) < 1e-10 for other in results[1:])
 
 

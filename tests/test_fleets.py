@@ -15,8 +15,8 @@ from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
 from rayfl.errors import RunFailed
 from rayfl.experiment import Experiment
-from rayfl.messages import Gradient
 from rayfl.layout import FleetConfig
+from rayfl.messages import Gradient
 from rayfl.models import ModelConfig
 from rayfl.roles import SplitClient
 
@@ -68,7 +68,8 @@ def reference(method: str, bn: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    ("layout", "bn"), [*((name, "average") for name in LAYOUTS), ("2 separate", "local"), ("one each", "local")]
+    ("layout", "bn"),
+    [*((name, "average") for name in LAYOUTS), ("2 separate", "local"), ("one each", "local")],
 )
 @pytest.mark.parametrize("method", METHODS)
 def test_sealed_is_local(method: str, layout: str, bn: str) -> None:
@@ -155,7 +156,7 @@ def steps(running: Experiment, count: int) -> list[dict[str, float]]:
 @pytest.mark.parametrize("options", KEEPING, ids=lambda o: ",".join(f"{v}" for v in o.values()))
 @pytest.mark.parametrize("method", METHODS)
 def test_resumed_is_never_stopped(method: str, options: dict[str, Any], folder: Path) -> None:
-    """A state stored after round 2 and read by plain loading leads a new process to the same rounds, bit for bit."""
+    """A state stored after round 2 and loaded as plain tensors leads to the same rounds, bit for bit."""
     whole = experiment(ALGORITHMS[method], folder, **options)
     steps(whole, 3)
     state, stored = whole.state_dict(), io.BytesIO()

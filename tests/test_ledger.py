@@ -31,7 +31,14 @@ def test_links(sender: str, receiver: str, kind: str, expected: tuple[str, str, 
 
 @pytest.mark.parametrize(
     ("sender", "receiver"),
-    [("main", "fed"), ("fed", "main"), ("main", "main"), ("driver", "client"), ("fed", "evaluator"), ("edge", "edge")],
+    [
+        ("main", "fed"),
+        ("fed", "main"),
+        ("main", "main"),
+        ("driver", "client"),
+        ("fed", "evaluator"),
+        ("edge", "edge"),
+    ],
 )
 def test_no_link_no_line(sender: str, receiver: str) -> None:
     """Servers on one machine, the driver and evaluators cost nothing."""
@@ -49,9 +56,15 @@ def test_other_phases_keep_their_name() -> None:
 def ledger() -> Ledger:
     """Two rounds, some evaluation."""
     book = Ledger()
-    up, label = entry(1, "train", "client", "main", "activation"), entry(1, "train", "client", "main", "label")
-    later, scored = entry(2, "train", "client", "main", "label"), entry(2, "evaluation", "fed", "client", "weights")
-    assert up and label and later and scored
+    up, label = (
+        entry(1, "train", "client", "main", "activation"),
+        entry(1, "train", "client", "main", "label"),
+    )
+    later, scored = (
+        entry(2, "train", "client", "main", "label"),
+        entry(2, "evaluation", "fed", "client", "weights"),
+    )
+    assert None not in (up, label, later, scored)
     book.add(Counter({up: 100, label: 8}))
     book.add(Counter({label: 8, later: 32, scored: 1000}))
     return book
@@ -82,6 +95,7 @@ def test_state(ledger: Ledger) -> None:
     other = Ledger()
     other.load_state_dict(ledger.state_dict())
     assert other.bytes == ledger.bytes
-    assert list(other.rows())[0] == {
-        "round": 1, "phase": "train", "link": "client-main", "direction": "up", "kind": "activation", "bytes": 100,
+    assert next(other.rows()) == {
+        "round": 1, "phase": "train", "link": "client-main", "direction": "up",
+        "kind": "activation", "bytes": 100,
     }  # fmt: skip

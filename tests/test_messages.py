@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rayfl.messages import Gradient, PooledUpdate, Relay, SmashedBatch, Update, weigh
+from rayfl.messages import Gradient, PooledUpdate, Relay, SmashedBatch, Update, moved, weigh
 
 MESSAGES = [
     (SmashedBatch(torch.zeros(3, 5), torch.zeros(3, dtype=torch.int64)), {"activation": 60, "label": 24}),
@@ -14,7 +14,8 @@ MESSAGES = [
      {"weights": 16 + 8 + 8, "counts": 8}),
     ({"w": torch.zeros(4), "n": torch.tensor(1)}, {"weights": 24}),
     (Relay({"w": torch.zeros(2)}, {}), {"weights": 8}),
-    (Relay({"w": torch.zeros(2)}, {"state": {0: {"momentum_buffer": torch.zeros(2)}}}), {"weights": 8, "aux": 8}),
+    (Relay({"w": torch.zeros(2)}, {"state": {0: {"momentum_buffer": torch.zeros(2)}}}),
+     {"weights": 8, "aux": 8}),
     (PooledUpdate({"w": torch.zeros(4, dtype=torch.float64)}, {"w": torch.float32}, 3.0, {"weights": 32}),
      {"weights": 32}),
     (5, {"control": 8}),
@@ -39,3 +40,11 @@ def test_messages_are_frozen() -> None:
     message = Gradient(torch.zeros(1))
     with pytest.raises(AttributeError):
         message.values = torch.ones(1)  # type: ignore[misc]
+
+
+def test_moving_a_message_changes_nothing_but_the_device() -> None:
+    """The meta device stands in for an accelerator."""
+    message = {0: (SmashedBatch(torch.ones(2, 3), torch.zeros(2, dtype=torch.int64)), "plain", 1.5)}
+    batch, plain, number = moved(message, "meta")[0]
+    assert batch.activations.device.type == batch.labels.device.type == "meta"
+    assert (batch.activations.shape, plain, number) == ((2, 3), "plain", 1.5)

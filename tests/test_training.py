@@ -15,6 +15,7 @@ from rayfl.training import (
     cross_entropy,
     lr_at,
     make_optimizer,
+    samples_seen,
     steps_per_epoch,
     steps_per_round,
 )
@@ -71,6 +72,7 @@ def test_steps_and_batches(count: int, size: int, drop: bool, norm: bool, steps:
     assert len(stream) == 2 * steps
     for epoch in (stream[:steps], stream[steps:]):
         seen = [row for batch in epoch for row in batch]
+        assert len(seen) == samples_seen(knobs, count, steps, norm)
         assert len(set(seen)) == len(seen)
         assert set(seen) <= set(rows)
         if not drop and not (norm and count % size == 1):
@@ -87,6 +89,7 @@ def test_local_steps_go_on_after_a_pass() -> None:
     assert steps_per_round(knobs, 1, True) == 0
     stream = [list(b) for b in batches(knobs, np.arange(7), 5, False, 0, 1, 0)]
     assert [len(b) for b in stream] == [4, 3, 4, 3, 4]
+    assert [samples_seen(knobs, 7, n, False) for n in range(6)] == [0, 4, 7, 11, 14, 18]
     assert sorted(stream[0] + stream[1]) == sorted(stream[2] + stream[3]) == list(range(7))
     assert stream[0] + stream[1] != stream[2] + stream[3]
 
@@ -143,5 +146,7 @@ def test_loss_reduction() -> None:
     """Even logits over K classes cost ln K a sample, as a mean or a sum."""
     logits, labels = torch.zeros(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
     assert cross_entropy(config(), logits, labels).item() == pytest.approx(math.log(3))
-    assert cross_entropy(config(loss_reduction="sum"), logits, labels).item() == pytest.approx(5 * math.log(3))
+    assert cross_entropy(config(loss_reduction="sum"), logits, labels).item() == pytest.approx(
+        5 * math.log(3)
+    )
     assert cross_entropy(config(), logits.bfloat16(), labels).dtype == torch.float32

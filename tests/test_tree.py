@@ -77,12 +77,14 @@ def test_constants() -> None:
 
 
 def test_a_single_update_comes_back_as_it_is() -> None:
-    """One update is its own average in every bit, NaN payloads and negative zeros included; its mass is kept."""
+    """One update is its own average in every bit, NaN and negative zeros included; its mass is kept."""
     weights = {"w": torch.tensor([0.1, -0.0, float("nan")], dtype=torch.float32), "n": torch.tensor(3)}
     only = Update(weights, 3.0)
     assert tree.weighted_mean({4: only}, 9) is only
     assert tree.weighted_mean(tree.pool({4: only}, 9), 9) is only
-    assert tree.weighted_mean({4: only, 5: Update({"w": torch.ones(3), "n": torch.tensor(9)}, 0.0)}, 9) is only
+    assert (
+        tree.weighted_mean({4: only, 5: Update({"w": torch.ones(3), "n": torch.tensor(9)}, 0.0)}, 9) is only
+    )
 
 
 def test_no_mass_no_average() -> None:
@@ -101,11 +103,12 @@ def test_identical_states_average_to_themselves(dtype: torch.dtype) -> None:
     assert result["weight"].dtype == dtype
 
 
-def test_counters_take_the_maximum() -> None:
-    """Integer entries are never averaged and keep their type and value beyond float precision."""
+@pytest.mark.parametrize("num_ids", [3, 48])
+def test_counters_take_the_maximum(num_ids: int) -> None:
+    """Integer entries, of one block or several, are never averaged and stay exact beyond float precision."""
     big = 2**53 + 1
     members = {i: Update({"n": torch.tensor(n)}, 1.0) for i, n in enumerate([3, big, 7])}
-    result = mean(members, 3)["n"]
+    result = mean(members, num_ids)["n"]
     assert (result.dtype, result.item()) == (torch.int64, big)
 
 
@@ -128,11 +131,11 @@ def test_renaming_ids_changes_rounding_only() -> None:
 
 
 def test_updates_are_left_alone() -> None:
-    """Averaging writes to none of the updates, the first one included."""
-    members = updates(5)
+    """Averaging writes to none of the updates or block sums, the first one included."""
+    members = updates(40)
     before = {i: tree.clone(u.weights) for i, u in members.items()}
-    mean(members, 5)
-    tree.pool(members, 5)
+    pooled = tree.pool(members, 40)
+    assert identical(mean(pooled, 40), mean(pooled, 40))
     assert all(identical(members[i].weights, before[i]) for i in members)
 
 
@@ -153,7 +156,8 @@ def test_squared_distance() -> None:
     """(1 - 3)^2 + 2 (0 - 1)^2 = 6, with gradient 2 (w - reference)."""
     one, two = torch.tensor([1.0], requires_grad=True), torch.zeros(2, requires_grad=True)
     distance = tree.squared_distance(
-        [("one", one), ("two", two)], {"one": torch.tensor([3.0]), "two": torch.ones(2), "other": torch.ones(1)}
+        [("one", one), ("two", two)],
+        {"one": torch.tensor([3.0]), "two": torch.ones(2), "other": torch.ones(1)},
     )
     distance.backward()
     assert distance.item() == 6.0

@@ -4,6 +4,7 @@ Everything here can be pickled, so that parties may live in other processes.
 """
 
 import functools
+import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def blueprint(
     """A federation of clients with ``sizes`` samples each; ``config`` overrides batches of 4, lr 0.1."""
     cast = ALGORITHMS[method] if isinstance(method, str) else method
     bounds = np.cumsum([0, *sizes])
-    rows = tuple(np.arange(a, b, dtype=np.int64) for a, b in zip(bounds, bounds[1:], strict=False))
+    rows = tuple(np.arange(a, b, dtype=np.int64) for a, b in itertools.pairwise(bounds))
     test = memory(model, 12, 2)
     if edges is None:
         edges = [i * num_edges // len(sizes) for i in range(len(sizes))]

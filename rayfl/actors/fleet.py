@@ -2,7 +2,6 @@
 
 import logging
 import os
-import pickle
 import sys
 import warnings
 from collections import defaultdict
@@ -10,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
+from ray import cloudpickle
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -113,7 +113,7 @@ class RayFleet(Fleet):
         for plan, need in zip(self.layout.hosts, needs, strict=True):
             take = self._pool.take if self._pool is not None else start_actor
             self._handles.append((plan.kind, need, take(plan.kind, need)))
-        payload = ray.put(pickle.dumps(self.blueprint))
+        payload = ray.put(cloudpickle.dumps(self.blueprint))
         paths = [os.path.abspath(path) for path in sys.path]
         skip = config.on_client_error == "skip"
         ready = [

@@ -67,7 +67,9 @@ class Algorithm:
         ``max(floor(C N), 1)`` of the clients whose data make at least one batch, less those that drop out.
         """
         config, facts = self.config, self.facts
-        able = [i for i in self.clients.ids if steps_per_epoch(config, facts.num_samples[i], facts.batch_norm)]
+        able = [
+            i for i in self.clients.ids if steps_per_epoch(config, facts.num_samples[i], facts.batch_norm)
+        ]
         count = min(max(math.floor(config.participation * facts.num_clients + 1e-9), 1), len(able))
         if count == 0:
             return self.clients.only(())

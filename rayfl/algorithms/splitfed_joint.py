@@ -75,4 +75,6 @@ class SplitFedJoint(SplitFedV2):
         self.main.finish_round()
 
     def steps(self, clients: Group, t: int) -> dict[int, int]:
-        return self.equal_steps(clients) if self.config.short_clients == "cycle" else super().steps(clients, t)
+        return (
+            self.equal_steps(clients) if self.config.short_clients == "cycle" else super().steps(clients, t)
+        )

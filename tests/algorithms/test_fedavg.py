@@ -27,7 +27,7 @@ def plain_fedavg(plan: Any, rounds: int, participants: list[tuple[int, ...]]) ->
 
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_plain_loop(model: str) -> None:
-    """Two partial rounds with momentum, two epochs and a schedule = the loop in plain torch, buffers included."""
+    """Two partial rounds with momentum, two epochs and a schedule = a loop in plain torch, buffers too."""
     plan = tiny.blueprint(
         "fedavg", model=model, momentum=0.9, local_epochs=2, participation=0.5, lr_schedule="exponential"
     )
@@ -124,7 +124,9 @@ def test_ledger(model: str, bn: str) -> None:
     plan = tiny.blueprint("fedavg", model=model, participation=0.5, bn=bn)
     federation = tiny.Federation(plan).run(2)
     state = plan.model().double().state_dict()
-    travelling = {k: v for k, v in state.items() if bn == "average" or "running" not in k and "num_batches" not in k}
+    travelling = {
+        k: v for k, v in state.items() if bn == "average" or ("running" not in k and "num_batches" not in k)
+    }
     for t in (1, 2):
         assert federation.traffic(t) == {
             ("client-fed", "down", "weights"): 2 * tiny.num_bytes(state),

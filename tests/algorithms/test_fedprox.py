@@ -91,7 +91,7 @@ def test_stragglers_do_part_of_the_work_and_count() -> None:
         clients = prox.algorithm.sample(t)
         late = prox.algorithm.stragglers(clients, t)
         assert late == avg.algorithm.stragglers(avg.algorithm.sample(t), t)
-        work = prox.algorithm.partial_work(clients.ids, late, t)
+        work = prox.algorithm.steps(clients, t)
         assert {work[i] for i in set(clients.ids) - late} == {5}
         made |= {work[i] for i in late}
     assert made == {1, 2, 3, 4}
@@ -101,11 +101,12 @@ def test_partial_work_is_a_shorter_round() -> None:
     """A straggler's update is that of the same batches, cut short."""
     plan = tiny.blueprint("fedprox", (8, 8), mu=0.3, stragglers=0.5, local_epochs=4)
     federation = tiny.Federation(plan)
-    late = federation.algorithm.stragglers(federation.algorithm.clients, 1)
-    work = federation.algorithm.partial_work((0, 1), late, 1)
+    work = federation.algorithm.steps(federation.algorithm.clients, 1)
     assert sorted(work.values())[0] < 8
-    states = [tiny.Federation(plan).party("client", i).train(federation.party("fed").weights(), 1, steps).weights
-              for i, steps in work.items()]  # fmt: skip
+    fed = federation.party("fed").weights()
+    states = [
+        tiny.Federation(plan).party("client", i).train(fed, 1, steps).weights for i, steps in work.items()
+    ]
     assert difference(federation.run(1).weights(), tiny.average(states, [8, 8])) < 1e-15
 
 

@@ -75,11 +75,13 @@ def test_mass_lasts_until_the_cloud_round() -> None:
 
 @pytest.mark.parametrize("bn", ["average", "local"])
 def test_ledger(bn: str) -> None:
-    """Client-edge each round per participant, edge-cloud per edge in cloud rounds; weights up carry a count."""
+    """Client-edge each round per participant, edge-cloud per edge in cloud rounds; a count goes up."""
     plan = tiny.blueprint("hierfl", model="batch", edges=EDGES, cloud_interval=2, bn=bn)
     federation = tiny.Federation(plan).run(2)
     state = plan.model().double().state_dict()
-    up = tiny.num_bytes({k: v for k, v in state.items() if bn == "average" or "running" not in k and "num_" not in k})
+    up = tiny.num_bytes(
+        {k: v for k, v in state.items() if bn == "average" or ("running" not in k and "num_" not in k)}
+    )
     edge_round = {
         ("client-edge", "down", "weights"): 4 * tiny.num_bytes(state),
         ("client-edge", "up", "weights"): 4 * up,

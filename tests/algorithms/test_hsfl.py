@@ -18,7 +18,10 @@ def plain(plan: tiny.Blueprint, rounds: int) -> tiny.State:
     shares = {"uniform": [1.0] * 4, "size": list(map(float, tiny.SIZES))}[config.weights]
     for t in range(1, rounds + 1):
         stream = [list(tiny.client_batches(plan, t, i)) for i in range(4)]
-        lows, mids = [tiny.cut_parts(plan)["client"] for _ in range(4)], [tiny.cut_parts(plan)["edge"] for _ in range(2)]
+        lows, mids = (
+            [tiny.cut_parts(plan)["client"] for _ in range(4)],
+            [tiny.cut_parts(plan)["edge"] for _ in range(2)],
+        )
         for module, state in zip([*lows, *mids], [*clients, *edges], strict=True):
             module.load_state_dict(state)
         for step in range(max(map(len, stream))):
@@ -53,7 +56,9 @@ def plain(plan: tiny.Blueprint, rounds: int) -> tiny.State:
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_plain_loop(model: str, intervals: tuple[int, int], weights: str) -> None:
     """Unequal clients under two edges, intervals that divide nothing and cross rounds."""
-    plan = tiny.blueprint("hsfl", model=model, edges=EDGES, intervals=intervals, weights=weights, cut_layers=(1, 2))
+    plan = tiny.blueprint(
+        "hsfl", model=model, edges=EDGES, intervals=intervals, weights=weights, cut_layers=(1, 2)
+    )
     assert difference(tiny.run(plan), plain(plan, 2)) < 1e-12
 
 
@@ -79,9 +84,12 @@ def test_one_edge_has_nothing_to_average() -> None:
 
 
 def test_an_edge_per_client_is_fedavg_below_the_cloud() -> None:
-    """J_m = N and a common interval: a split method of two replicated tiers, so any cut between them is the same."""
+    """J_m = N and a common interval: two tiers of replicas, so any cut between them is the same."""
     config: dict[str, Any] = {"edges": (0, 1, 2, 3), "intervals": (2, 2)}
-    found = [tiny.run(tiny.blueprint("hsfl", model="group", cut_layers=cuts, **config)) for cuts in ((1, 3), (2, 3))]
+    found = [
+        tiny.run(tiny.blueprint("hsfl", model="group", cut_layers=cuts, **config))
+        for cuts in ((1, 3), (2, 3))
+    ]
     assert difference(*found) < 1e-12
 
 
@@ -102,7 +110,7 @@ def test_returning_clients_take_up_the_last_average() -> None:
 
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_ledger(model: str) -> None:
-    """Every hop: A(cut 1) and labels to the edge, A(cut 2) and labels to the cloud, and back without labels."""
+    """Every hop: A(cut 1) and labels to the edge, A(cut 2) and labels to the cloud; no labels back."""
     plan = tiny.blueprint("hsfl", model=model, edges=EDGES, intervals=(2, 3), cut_layers=(1, 2))
     federation = tiny.Federation(plan).run(2)
     sizes, elements = tiny.part_bytes(plan), tiny.cut_elements(plan)

@@ -75,7 +75,7 @@ def test_absent_clients_have_no_turn() -> None:
 @pytest.mark.parametrize("relay", ["server", "peer"])
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_ledger(model: str, relay: str) -> None:
-    """Batches as in every split method; the client part crosses 2k times through the server, k among peers."""
+    """Batches as in every split method; the client part crosses 2k times by the server, k among peers."""
     plan = tiny.blueprint("sl", model=model, relay=relay)
     size, elements = tiny.part_bytes(plan)["client"], tiny.cut_elements(plan)["client"]
     seen = sum(tiny.samples(plan, client) for client in range(4))

@@ -26,7 +26,9 @@ def plain(plan: tiny.Blueprint, rounds: int, steps: dict[int, int]) -> tiny.Stat
             server_optimizer.zero_grad()
             for i in present:
                 inputs, labels = stream[i][step]
-                share = {"per_client_mean": 1 / len(present), "merged_mean": len(labels) / total, "sum": 1.0}[norm]
+                share = {"per_client_mean": 1 / len(present), "merged_mean": len(labels) / total, "sum": 1.0}[
+                    norm
+                ]
                 optimizers[i].zero_grad()
                 smashed = parts[i](inputs)
                 received = smashed.detach().requires_grad_()
@@ -55,7 +57,9 @@ def test_drop_out() -> None:
 
 def test_norms_differ_on_unequal_batches() -> None:
     """Equal shares, shares by batch size and a plain sum are three methods."""
-    found = [tiny.run(tiny.blueprint("splitfed_joint", (4, 2), loss_norm=norm, local_steps=1), 1) for norm in NORMS]
+    found = [
+        tiny.run(tiny.blueprint("splitfed_joint", (4, 2), loss_norm=norm, local_steps=1), 1) for norm in NORMS
+    ]
     assert min(difference(found[0], found[1]), difference(found[0], found[2]), difference(*found[1:])) > 1e-5
 
 

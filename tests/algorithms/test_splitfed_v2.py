@@ -17,7 +17,9 @@ def visits(plan: tiny.Blueprint, t: int) -> list[tuple[int, int]]:
     """(client, its batch) in the documented order."""
     steps = [len(list(tiny.client_batches(plan, t, i))) for i in range(plan.facts.num_clients)]
     if plan.config.visits == "client_major":  # type: ignore[attr-defined]
-        return [(i, k) for i in visiting_order(plan.facts.seed, t, 0, range(len(steps))) for k in range(steps[i])]
+        return [
+            (i, k) for i in visiting_order(plan.facts.seed, t, 0, range(len(steps))) for k in range(steps[i])
+        ]
     return [
         (i, k)
         for k in range(max(steps))

@@ -60,7 +60,9 @@ def test_who_never_took_part_is_scored_with_the_initial_part() -> None:
     plan = tiny.blueprint("splitfed_v3", (4, 0, 4))
     federation = tiny.Federation(plan).run(2)
     assert identical(own(federation.weights(), 1), tiny.state_of(tiny.cut_parts(plan)["client"]))
-    scores = federation.fleet.gather(federation.algorithm.clients.score(*federation.algorithm.personal_model(2)))
+    scores = federation.fleet.gather(
+        federation.algorithm.clients.score(*federation.algorithm.personal_model(2))
+    )
     assert all(0 < everywhere.loss < 100 for everywhere, _ in scores.values())
     assert [len(scored.predictions) for _, scored in scores.values()] == [4, 4, 4]
 

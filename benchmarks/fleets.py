@@ -1,0 +1,237 @@
+"""What the fleets cost: the same work as plain loops, in this process and in Ray actors.
+
+    python -m benchmarks.fleets [--json] [--repeats 5] [--only small_cnn,resnet18,empty_round,sweep_cell,memory]
+
+Every repetition runs all variants one after another, so that a busy machine hits all alike; ratios are of
+medians. Two plain processes are the limit for two actors.
+"""
+
+import argparse
+import json
+import multiprocessing as mp
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+
+from benchmarks.workloads import METHODS, PlainLoop, resnet18, small_cnn
+from rayfl.actors.fleet import RayFleet, ensure_ray
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.config import ExperimentConfig
+from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
+from rayfl.experiment import Experiment, make_blueprint
+from rayfl.fleet import Fleet, LocalFleet
+from rayfl.layout import FleetConfig
+from rayfl.models import ModelConfig
+
+WORKLOADS: dict[str, Callable[[str], ExperimentConfig]] = {"small_cnn": small_cnn, "resnet18": resnet18}
+COLOCATED = FleetConfig(kind="ray", client_actors=2, cpus_per_actor=0, placement="colocated")
+SEPARATE = FleetConfig(kind="ray", client_actors=2, cpus_per_actor=0, placement="separate")
+
+
+class FleetRounds:
+    """Rounds on a fleet, without evaluation."""
+
+    def __init__(self, config: ExperimentConfig, make: Callable[[Any], Fleet]) -> None:
+        plan, _ = make_blueprint(config)
+        self.fleet = make(plan)
+        self.algorithm = plan.algorithm(config.algorithm, self.fleet)
+        self.t = 0
+
+    def round(self) -> None:
+        """One round, waited for."""
+        self.t += 1
+        self.fleet.begin_round(self.t)
+        self.algorithm.round(self.t)
+        self.fleet.settle()
+
+
+class TwoProcesses:
+    """Two plain loops at once, each with half the clients and no exchange."""
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        spawn = mp.get_context("spawn")
+        half = config.data.num_clients // 2
+        self.pipes = []
+        self.processes = []
+        for clients in (range(half), range(half, config.data.num_clients)):
+            mine, its = spawn.Pipe()
+            process = spawn.Process(target=_plain_process, args=(config, clients, its), daemon=True)
+            process.start()
+            self.pipes.append(mine)
+            self.processes.append(process)
+        for pipe in self.pipes:
+            pipe.recv()
+
+    def round(self) -> None:
+        """A round of both."""
+        for pipe in self.pipes:
+            pipe.send("round")
+        for pipe in self.pipes:
+            pipe.recv()
+
+    def close(self) -> None:
+        """Stop both."""
+        for pipe in self.pipes:
+            pipe.send(None)
+        for process in self.processes:
+            process.join()
+
+
+def _plain_process(config: ExperimentConfig, clients: range, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    loop = PlainLoop(config, clients)
+    pipe.send("ready")
+    while pipe.recv() is not None:
+        loop.round()
+        pipe.send("done")
+
+
+def time_workload(name: str, method: str, repeats: int) -> dict[str, float]:
+    """Median seconds per round of each variant."""
+    config = WORKLOADS[name](method)
+    two = TwoProcesses(config)
+    fleets = {
+        "local fleet": FleetRounds(config, LocalFleet),
+        "ray, 2 actors, colocated": FleetRounds(config, lambda plan: RayFleet(plan, COLOCATED)),
+        "ray, 2+2 actors, separate": FleetRounds(config, lambda plan: RayFleet(plan, SEPARATE)),
+    }
+    variants: dict[str, Any] = {"plain loop": PlainLoop(config), "two plain processes": two, **fleets}
+    times: dict[str, list[float]] = {variant: [] for variant in variants}
+    for repeat in range(repeats + 1):
+        for variant, work in variants.items():
+            started = time.perf_counter()
+            work.round()
+            if repeat > 0:
+                times[variant].append(time.perf_counter() - started)
+    two.close()
+    for fleet in fleets.values():
+        fleet.fleet.close()
+    return {variant: statistics.median(values) for variant, values in times.items()}
+
+
+def tiny(num_clients: int = 100, rounds: int = 1, num_train: int = 2000, **algorithm: Any) -> ExperimentConfig:
+    """FedAvg with next to no work."""
+    return ExperimentConfig(
+        rounds=rounds,
+        algorithm=FedAvg.Config(**algorithm),
+        data=DataConfig(
+            name="synthetic",
+            num_clients=num_clients,
+            partition=PartitionConfig(min_size=0),
+            synthetic=SyntheticConfig(num_train=num_train, num_test=100, height=8, width=8),
+        ),
+        model=ModelConfig(name="cnn"),
+    )
+
+
+def empty_round(repeats: int) -> dict[str, float]:
+    """Seconds of a round of 100 clients that make no step, on two actors."""
+    rounds = FleetRounds(tiny(local_epochs=0), lambda plan: RayFleet(plan, COLOCATED))
+    times = []
+    for repeat in range(4 * repeats):
+        started = time.perf_counter()
+        rounds.round()
+        if repeat >= repeats:
+            times.append(time.perf_counter() - started)
+    rounds.fleet.close()
+    return {"seconds": statistics.median(times)}
+
+
+def sweep_cell(cells: int = 20) -> dict[str, float]:
+    """Seconds that a sweep adds to a tiny cell: scheduling, logging and files."""
+    import rayfl
+
+    base = tiny(num_clients=4, num_train=200)
+    started = time.perf_counter()
+    for seed in range(cells):
+        Experiment(replace(base, seed=seed)).run()
+    bare = (time.perf_counter() - started) / cells
+    small = {
+        "rounds": 1, "model.name": "cnn", "data.name": "synthetic", "data.num_clients": 4,
+        "data.partition.min_size": 0, "data.synthetic.num_train": 200, "data.synthetic.num_test": 100,
+        "data.synthetic.height": 8, "data.synthetic.width": 8,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        warm = {"name": "warm", "set": small, "grid": {"seed": [0]}, "max_concurrent": 1}
+        rayfl.sweep(warm, out=folder)
+        grid = {**warm, "name": "tiny", "grid": {"seed": list(range(1, cells + 1))}}
+        started = time.perf_counter()
+        rayfl.sweep(grid, out=folder)
+        total = time.perf_counter() - started
+        started = time.perf_counter()
+        rayfl.sweep(grid, out=folder)
+        again = time.perf_counter() - started
+    return {"bare_s": bare, "sweep_s": total, "again_s": again, "overhead_s": (total - again) / cells - bare}
+
+
+def memory() -> dict[str, float]:
+    """Peak memory, MB, of two FedAvg rounds with 100 and with 10,000 virtual clients, a tenth taking part."""
+    result = {}
+    for clients in (100, 10_000):
+        code = f"from benchmarks.fleets import _memory_of; _memory_of({clients})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        result[f"{clients}_clients_mb"] = float(done.stdout)
+    return result
+
+
+def _memory_of(clients: int) -> None:
+    Experiment(tiny(num_clients=clients, rounds=2, num_train=20_000, participation=0.1)).run()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def main() -> None:
+    """Run what was asked for and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--repeats", type=int, default=5, help="timed repetitions (median)")
+    parser.add_argument("--only", default="small_cnn,resnet18,empty_round,sweep_cell,memory")
+    options = parser.parse_args()
+    chosen = options.only.split(",")
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    if "memory" in chosen:
+        results["memory"] = memory()
+    ensure_ray(num_cpus=4)
+    for name in WORKLOADS:
+        for method in METHODS if name in chosen else ():
+            seconds = time_workload(name, method, options.repeats)
+            results[f"{name} {method}"] = {"seconds": seconds, "ratios": ratios(seconds)}
+    if "empty_round" in chosen:
+        results["empty_round"] = empty_round(options.repeats)
+    if "sweep_cell" in chosen:
+        results["sweep_cell"] = sweep_cell()
+    print(json.dumps(results) if options.json else describe(results))
+
+
+def ratios(seconds: dict[str, float]) -> dict[str, float]:
+    """Speed against the plain loop, and of fleets on two actors against two plain processes."""
+    plain, limit = seconds["plain loop"], seconds["two plain processes"]
+    result = {f"{name} / plain loop, time": value / plain for name, value in seconds.items()}
+    result.update({f"{name}, share of the limit": limit / value for name, value in seconds.items() if "ray" in name})
+    return result
+
+
+def describe(results: dict[str, Any]) -> str:
+    """Plain text."""
+    lines = []
+    for name, values in results.items():
+        lines.append(name)
+        for key, value in (values["ratios"] if "ratios" in values else values).items():
+            lines.append(f"  {key:<52} {value:8.3f}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
