@@ -1,6 +1,6 @@
 """What the fleets cost: the same work as plain loops, in this process and in Ray actors.
 
-    python -m benchmarks.fleets [--json] [--repeats 5] [--only small_cnn,resnet18,empty_round,sweep_cell,memory]
+    python -m benchmarks.fleets [--json] [--repeats 5] [--only small_cnn,empty_round,...]
 
 Every repetition runs all variants one after another, so that a busy machine hits all alike; ratios are of
 medians. Two plain processes are the limit for two actors.
@@ -25,36 +25,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from benchmarks.workloads import METHODS, PlainLoop, resnet18, small_cnn
+from benchmarks.workloads import METHODS, FleetRounds, PlainLoop, resnet18, small_cnn
 from rayfl.actors.fleet import RayFleet, ensure_ray
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config import ExperimentConfig
 from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
-from rayfl.experiment import Experiment, make_blueprint
-from rayfl.fleet import Fleet, LocalFleet
+from rayfl.experiment import Experiment
+from rayfl.fleet import LocalFleet
 from rayfl.layout import FleetConfig
 from rayfl.models import ModelConfig
 
 WORKLOADS: dict[str, Callable[[str], ExperimentConfig]] = {"small_cnn": small_cnn, "resnet18": resnet18}
 COLOCATED = FleetConfig(kind="ray", client_actors=2, cpus_per_actor=0, placement="colocated")
 SEPARATE = FleetConfig(kind="ray", client_actors=2, cpus_per_actor=0, placement="separate")
-
-
-class FleetRounds:
-    """Rounds on a fleet, without evaluation."""
-
-    def __init__(self, config: ExperimentConfig, make: Callable[[Any], Fleet]) -> None:
-        plan, _ = make_blueprint(config)
-        self.fleet = make(plan)
-        self.algorithm = plan.algorithm(config.algorithm, self.fleet)
-        self.t = 0
-
-    def round(self) -> None:
-        """One round, waited for."""
-        self.t += 1
-        self.fleet.begin_round(self.t)
-        self.algorithm.round(self.t)
-        self.fleet.settle()
 
 
 class TwoProcesses:
@@ -121,7 +104,9 @@ def time_workload(name: str, method: str, repeats: int) -> dict[str, float]:
     return {variant: statistics.median(values) for variant, values in times.items()}
 
 
-def tiny(num_clients: int = 100, rounds: int = 1, num_train: int = 2000, **algorithm: Any) -> ExperimentConfig:
+def tiny(
+    num_clients: int = 100, rounds: int = 1, num_train: int = 2000, **algorithm: Any
+) -> ExperimentConfig:
     """FedAvg with next to no work."""
     return ExperimentConfig(
         rounds=rounds,
@@ -193,7 +178,9 @@ def _memory_of(clients: int) -> None:
 
 def main() -> None:
     """Run what was asked for and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--repeats", type=int, default=5, help="timed repetitions (median)")
     parser.add_argument("--only", default="small_cnn,resnet18,empty_round,sweep_cell,memory")
@@ -219,7 +206,9 @@ def ratios(seconds: dict[str, float]) -> dict[str, float]:
     """Speed against the plain loop, and of fleets on two actors against two plain processes."""
     plain, limit = seconds["plain loop"], seconds["two plain processes"]
     result = {f"{name} / plain loop, time": value / plain for name, value in seconds.items()}
-    result.update({f"{name}, share of the limit": limit / value for name, value in seconds.items() if "ray" in name})
+    result.update(
+        {f"{name}, share of the limit": limit / value for name, value in seconds.items() if "ray" in name}
+    )
     return result
 
 
@@ -228,7 +217,7 @@ def describe(results: dict[str, Any]) -> str:
     lines = []
     for name, values in results.items():
         lines.append(name)
-        for key, value in (values["ratios"] if "ratios" in values else values).items():
+        for key, value in values.get("ratios", values).items():
             lines.append(f"  {key:<52} {value:8.3f}")
     return "\n".join(lines)
 

@@ -1,6 +1,6 @@
 """The same FedAvg and SplitFed v1 work, as plain torch loops and as rayfl configs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from rayfl.algorithms import ALGORITHMS
 from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.data import DataConfig, SyntheticConfig
 from rayfl.experiment import make_blueprint
+from rayfl.fleet import Fleet
 from rayfl.host import Blueprint
 from rayfl.models import ModelConfig
 from rayfl.training import batches, steps_per_round
@@ -22,13 +23,21 @@ def small_cnn(method: str) -> ExperimentConfig:
     return _config(method, "cnn", clients=8, samples=512, channels=1, size=28)
 
 
-def resnet18(method: str, clients: int = 4, samples: int = 128, train: TrainConfig | None = None) -> ExperimentConfig:
+def resnet18(
+    method: str, clients: int = 4, samples: int = 128, train: TrainConfig | None = None
+) -> ExperimentConfig:
     """Clients of 32x32 colour images and a ResNet-18 of 11 million parameters."""
     return _config(method, "resnet18", clients, samples, channels=3, size=32, train=train)
 
 
 def _config(
-    method: str, model: str, clients: int, samples: int, channels: int, size: int, train: TrainConfig | None = None
+    method: str,
+    model: str,
+    clients: int,
+    samples: int,
+    channels: int,
+    size: int,
+    train: TrainConfig | None = None,
 ) -> ExperimentConfig:
     return ExperimentConfig(
         algorithm=ALGORITHMS[method].Config(batch_size=32, lr=0.05),
@@ -102,7 +111,9 @@ class PlainLoop:
 
     @staticmethod
     def _loss(logits: Tensor, labels: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(logits.float() if logits.dtype == torch.bfloat16 else logits, labels)
+        return nn.functional.cross_entropy(
+            logits.float() if logits.dtype == torch.bfloat16 else logits, labels
+        )
 
     def _batches(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
         plan, facts = self.plan, self.plan.facts
@@ -110,3 +121,25 @@ class PlainLoop:
         steps = steps_per_round(plan.config, len(rows), facts.batch_norm)
         for chosen in batches(plan.config, rows, steps, facts.batch_norm, facts.seed, self.t, client):
             yield plan.train.batch(chosen, self.dtype, plan.device)
+
+
+class FleetRounds:
+    """Rounds on a fleet, without evaluation."""
+
+    def __init__(self, config: ExperimentConfig, make: Callable[[Blueprint], Fleet]) -> None:
+        plan, _ = make_blueprint(config)
+        self.fleet = make(plan)
+        self.algorithm = plan.algorithm(config.algorithm, self.fleet)
+        self.t = 0
+
+    def round(self) -> None:
+        """One round, waited for."""
+        self.t += 1
+        self.fleet.begin_round(self.t)
+        self.algorithm.round(self.t)
+        self.fleet.settle()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The global model."""
+        parts = [self.fleet.gather(part) for part in self.algorithm.global_model(self.t)]
+        return {name: value for part in parts for name, value in part.items()}

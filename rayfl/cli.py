@@ -337,7 +337,7 @@ def ui(args: argparse.Namespace) -> int:
             raise UserError(f"port {args.port} is not free: give another one by --port") from error
     _say(f"http://127.0.0.1:{args.port} shows {uri}; stop with Ctrl-C")
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
-    server = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(args.port)])
+    server = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(args.port), "--workers", "1"])
     # Told to end, this process must not leave the server behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

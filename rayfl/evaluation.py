@@ -24,8 +24,10 @@ class Score:
 def whole(host: Host, parts: Sequence[Weights]) -> nn.Sequential:
     """The joined model in evaluation mode, from the weights of its parts."""
     loaded = getattr(host, "_scored", None)
-    if loaded is not None and len(loaded[0]) == len(parts) and all(
-        a is b for a, b in zip(loaded[0], parts, strict=True)
+    if (
+        loaded is not None
+        and len(loaded[0]) == len(parts)
+        and all(a is b for a, b in zip(loaded[0], parts, strict=True))
     ):
         model: nn.Sequential = loaded[1]
         return model

@@ -101,6 +101,10 @@ def make_fleet(config: ExperimentConfig, blueprint: Blueprint) -> Fleet:
     """The fleet that the config asks for."""
     skip = config.fleet.on_client_error == "skip"
     if config.fleet.kind == "local":
+        if config.train.device.startswith("cuda") and not torch.cuda.is_available():
+            raise UserError(
+                f"train.device={config.train.device} needs a GPU, this process sees none: use cpu"
+            )
         return LocalFleet(blueprint, skip)
     from rayfl.actors.fleet import RayFleet
 
@@ -202,7 +206,9 @@ class Experiment:
         for reason in failed.values():
             _LOG.warning("a client was left out of the round: %s", reason)
         if set(failed) >= set(self.algorithm.sample(self.round).ids):
-            raise RunFailed(f"all participants of round {self.round} failed, the first: {min(failed.items())[1]}")
+            raise RunFailed(
+                f"all participants of round {self.round} failed, the first: {min(failed.items())[1]}"
+            )
 
     def _work(self, first: bool) -> dict[str, float]:
         facts, config = self.blueprint.facts, self.config.algorithm

@@ -1,7 +1,7 @@
 """Where parties live, and how calls and results travel between them.
 
 A method writes ``clients.forward()`` and passes the parcel on; the fleet sends one message to each host that
-has members, and moves exactly the entries that another host needs. The driver never opens a parcel on its way.
+has members, and moves exactly the entries that another host needs. The driver opens none on its way.
 """
 
 import itertools
@@ -257,7 +257,16 @@ class Fleet:
             routed.append(Argument(item._sender, item._axis, tuple(here), tuple(positions), given))
         free, self._free[host] = self._free[host], []
         request = Request(
-            next(self._tickets), role, members, method, tuple(routed), self._t, self._phase, per_client, pool, tuple(free)
+            next(self._tickets),
+            role,
+            members,
+            method,
+            tuple(routed),
+            self._t,
+            self._phase,
+            per_client,
+            pool,
+            tuple(free),
         )
         return request, leaves
 

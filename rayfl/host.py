@@ -99,7 +99,7 @@ class Host:
         return self.blueprint.algorithm.cut(self.config, whole)
 
     def initial(self, part: str) -> dict[str, Tensor]:
-        """The weights that a part ("client", "edge", "main") has before round 1; shared, so never written to."""
+        """The weights of a part ("client", "edge", "main") before round 1: shared, so never written to."""
         return dict(self._parts[part].state_dict())
 
     def borrow(self, part: str) -> nn.Sequential:

@@ -109,7 +109,11 @@ def plan_layout(blueprint: Blueprint, config: FleetConfig) -> Layout:
     shard_of = [0] * facts.num_clients
     if "main" in cast:
         if getattr(cast["main"], "scope", "joint") == "per_client":
-            num_shards = min(config.main_shards or num_client_hosts, num_client_hosts) if separate else num_client_hosts
+            num_shards = (
+                min(config.main_shards or num_client_hosts, num_client_hosts)
+                if separate
+                else num_client_hosts
+            )
             shard_of = [host * num_shards // num_client_hosts for host in client_host]
         for shard in range(max(shard_of) + 1):
             place("main", shard, shard)

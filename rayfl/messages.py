@@ -79,7 +79,7 @@ def weigh(message: object) -> Counter[str]:
         return +total
     if isinstance(message, Mapping):
         return Counter({"weights": _size(message)})
-    return Counter({"control": _size(message)})
+    return +Counter({"control": _size(message)})
 
 
 def _size(value: object) -> int:
@@ -103,5 +103,7 @@ def moved(message: Any, device: str) -> Any:
     if isinstance(message, tuple):
         return tuple(moved(value, device) for value in message)
     if is_dataclass(message) and not isinstance(message, type):
-        return replace(message, **{part.name: moved(getattr(message, part.name), device) for part in fields(message)})
+        return replace(
+            message, **{part.name: moved(getattr(message, part.name), device) for part in fields(message)}
+        )
     return message

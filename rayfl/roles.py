@@ -32,7 +32,7 @@ class Role:
 
     def __init__(self, host: Host, index: int) -> None:
         self.host, self.id = host, index
-        self.config = host.config
+        self.config: Any = host.config
         self.facts = host.facts
 
     def state_dict(self) -> dict[str, Any]:
@@ -67,6 +67,7 @@ class Client(Role):
         facts = self.facts
         if steps is None:
             steps = steps_per_round(self.config, len(self.rows), facts.batch_norm)
+        self.num_steps = steps
         self.batches = self._batches(t, steps)
 
     def _batches(self, t: int, steps: int) -> Iterator[Batch]:
@@ -88,12 +89,21 @@ class Client(Role):
         return cross_entropy(self.config, self.learner.forward(batch.inputs), batch.labels)
 
     def update(self) -> Update:
-        """Close the round and hand over the weights."""
+        """Close the round and hand over the weights; without a step they carry no mass."""
         assert self.learner is not None
         weights = self.learner.weights()
         self.kept = self.learner.close()
         self.learner = None
-        return Update(weights, self.config.mass(len(self.rows)))
+        return Update(weights, self.config.mass(len(self.rows)) if self.num_steps else 0.0)
+
+    def present(self) -> None:
+        """Be counted among those that got through the round."""
+
+    def abandon(self) -> None:
+        """Break off the round; nothing of it is kept."""
+        if self.learner is not None:
+            self.learner.close()
+            self.learner = None
 
     def score(self, *parts: Weights) -> tuple[Score, Score]:
         """How this client's own version of the model does on the whole test set and on its own test rows."""
@@ -223,7 +233,9 @@ class ReplicaServer(MainServer):
 
     def receive(self, weights: Weights, t: int) -> None:
         """Open round ``t``: replicas are made from ``weights`` as clients show up."""
-        self.received, self.t = weights, t
+        for left_over in self.replicas.values():
+            left_over.close()
+        self.replicas, self.received, self.t = {}, weights, t
 
     @per_client
     def train_step(self, smashed: Mapping[int, SmashedBatch]) -> dict[int, Gradient]:
@@ -236,10 +248,11 @@ class ReplicaServer(MainServer):
             self.replicas[client] = Learner(self.host, "main", self.received, self.t, kept)
         return self.replicas[client]
 
-    def updates(self) -> dict[int, Update]:
-        """Close the round: the replicas by client, weighted like the clients."""
+    @per_client
+    def updates(self, present: Mapping[int, None]) -> dict[int, Update]:
+        """Close the round: the replicas of the clients that got through it, weighted like the clients."""
         result = {}
-        for client in sorted(self.replicas):
+        for client in sorted(self.replicas.keys() & present):
             learner = self.replicas.pop(client)
             result[client] = Update(learner.weights(), self.config.mass(self.facts.num_samples[client]))
             kept = learner.close()
@@ -265,7 +278,9 @@ class ReplicaServer(MainServer):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         rest = dict(state)
-        self.kept_by_client = {client: Kept(**kept) for client, kept in rest.pop("kept_by_client", {}).items()}
+        self.kept_by_client = {
+            client: Kept(**kept) for client, kept in rest.pop("kept_by_client", {}).items()
+        }
         super().load_state_dict(rest)
 
 

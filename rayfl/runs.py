@@ -17,6 +17,7 @@ import io
 import json
 import logging
 import math
+import random
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
@@ -223,6 +225,18 @@ def picture(experiment: Experiment, out: Path) -> Path:
     return path
 
 
+@contextmanager
+def kept_randomness() -> Iterator[None]:
+    """The caller's random numbers go on as if nothing had run: Ray draws some of them."""
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+
+
+@kept_randomness()
 def execute(
     config: ExperimentConfig, out: str | Path, resume: bool = False, observers: Sequence[Observer] = ()
 ) -> Result:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rayfl import tree
-
 from rayfl.host import Blueprint, Host
 from rayfl.ledger import Entry, entry
 from rayfl.messages import Update, moved, weigh
-from rayfl.roles import Evaluator, Role
+from rayfl.roles import Client, Evaluator, Role
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,11 @@ class Shell:
     """Builds its parties from the blueprint and calls them."""
 
     def __init__(
-        self, blueprint: Blueprint, members: Iterable[tuple[str, int]], topology: Topology, skip_failing: bool = False
+        self,
+        blueprint: Blueprint,
+        members: Iterable[tuple[str, int]],
+        topology: Topology,
+        skip_failing: bool = False,
     ) -> None:
         host = Host(blueprint)
         self.device = blueprint.device
@@ -98,14 +101,15 @@ class Shell:
         self.skip_failing = skip_failing
         self.kept: dict[int, dict[int, Any]] = {}
         self.settled = Settled()
-        self._whole = self._whole_blocks()
-
-    def _whole_blocks(self) -> set[int]:
-        """Blocks of the summation tree whose clients, or whose clients' replicas, all live here."""
-        present = {index for role, index in self.parties if role == "client"}
         shards = {index for role, index in self.parties if role == "main"}
-        present |= {i for i, shard in enumerate(self.topology.shard_of) if shard in shards}
-        missing = {tree.block_of(i, self.num_clients) for i in range(self.num_clients) if i not in present}
+        self._whole = {
+            "client": self._whole_blocks({index for role, index in self.parties if role == "client"}),
+            "main": self._whole_blocks({i for i, shard in enumerate(topology.shard_of) if shard in shards}),
+        }
+
+    def _whole_blocks(self, clients: set[int]) -> set[int]:
+        """Blocks of the summation tree that lie within some clients."""
+        missing = {tree.block_of(i, self.num_clients) for i in range(self.num_clients) if i not in clients}
         return set(range(tree.NUM_BLOCKS)) - missing
 
     def call(self, request: Request, leaves: Sequence[Any]) -> None:
@@ -123,10 +127,11 @@ class Shell:
             result = self._call_one(request, index, gathered)
             if request.role == "client" and index in self.settled.failed_clients:
                 continue
-            made = result if request.per_client or (request.pooled and request.role != "client") else {index: result}
+            made = result if request.per_client else {index: result}
             for key, value in made.items():
                 block = tree.block_of(key, self.num_clients)
-                if request.pooled and isinstance(value, Update) and block in self._whole:
+                poolable = request.pooled and isinstance(value, Update) and value.mass > 0
+                if poolable and block in self._whole[request.role]:
                     pooled.setdefault(block, (key, tree.BlockSum()))[1].add(value)
                 else:
                     results[key] = value
@@ -157,8 +162,9 @@ class Shell:
         except Exception as error:
             where = f"in {request.role} {index}, round {request.t}, {type(party).__name__}.{request.method}"
             error.add_note(where)
-            if self.skip_failing and request.role == "client":
+            if self.skip_failing and isinstance(party, Client):
                 self.settled.failed_clients[index] = f"{type(error).__name__}: {error} ({where})"
+                party.abandon()
                 return None
             raise
 
@@ -190,7 +196,9 @@ class Shell:
     def export(self, ticket: int, keys: Mapping[int, int] | None) -> dict[int, Any]:
         """Kept results for another host: key -> value."""
         held = self.kept[ticket]
-        chosen = held if keys is None else {key: held[source] for key, source in keys.items() if source in held}
+        chosen = (
+            held if keys is None else {key: held[source] for key, source in keys.items() if source in held}
+        )
         return chosen if self.device == "cpu" else moved(chosen, "cpu")
 
     def settle(self, free: Iterable[int]) -> Settled:

@@ -95,8 +95,8 @@ def pool(updates: Mapping[int, Update], num_ids: int) -> dict[int, Update | Pool
 def weighted_mean(updates: Mapping[int, Update | PooledUpdate], num_ids: int) -> Update | None:
     """The average of updates keyed by id, weighted by mass and normalised over those present.
 
-    Without mass nothing counts. Floating entries are averaged in float64 and cast back, integer entries (batch counters) take the
-    maximum. One update comes back bit for bit; of none there is no average: ``None``.
+    Without mass nothing counts. Floating entries are averaged in float64 and cast back, integer entries
+    (batch counters) take the maximum. One update comes back bit for bit; of none there is no average: None.
 
     Source: McMahan et al. 2017 (FedAvg), Algorithm 1, weights normalised over participants.
     """
@@ -107,7 +107,9 @@ def weighted_mean(updates: Mapping[int, Update | PooledUpdate], num_ids: int) ->
     blocks = {**pool(singles, num_ids), **pooled}
     if not blocks:
         return None
-    total, dtypes, mass = {}, {}, 0.0
+    total: dict[str, Tensor] = {}
+    dtypes: dict[str, torch.dtype] = {}
+    mass = 0.0
     for index in sorted(blocks):
         block = _as_sums(blocks[index])
         mass += block.mass

@@ -234,6 +234,7 @@ def at_once(needs: Sequence[Sequence[Mapping[str, float]]], machines: Sequence[M
     return max(count, 1)
 
 
+@runs.kept_randomness()
 def run_sweep(
     sweep: SweepConfig,
     out: str | Path,
@@ -378,9 +379,7 @@ def _tune(plan: _Plan, needs: Mapping[str, list[dict[str, float]]], book: "_Book
     """Hand the cells to Tune and wait for the last."""
     scratch = plan.out / f".tune-{plan.sweep.name}"
     shutil.rmtree(scratch, ignore_errors=True)
-    shared: bytes = cloudpickle.dumps(  # type: ignore[no-untyped-call]
-        (plan.out, book.pictured, {key: plan.cells[key] for key in plan.todo})
-    )
+    shared: bytes = cloudpickle.dumps((plan.out, book.pictured, {key: plan.cells[key] for key in plan.todo}))
     paths = [os.path.abspath(path) for path in sys.path]
     trainable = tune.with_resources(
         tune.with_parameters(Trial, shared=shared, paths=paths),

@@ -19,8 +19,8 @@ ALLOWED = {
     "mlflow": ("rayfl/tracking.py",),
     "yaml": ("rayfl/loading.py",),
 }
-PURE = ("rayfl/algorithms/", "rayfl/models/", "rayfl/devices/", "rayfl/roles.py", "rayfl/host.py", "rayfl/messages.py",
-        "rayfl/tree.py", "rayfl/training.py")  # fmt: skip
+PURE = ("rayfl/algorithms/", "rayfl/models/", "rayfl/devices/", "rayfl/roles.py", "rayfl/host.py",
+        "rayfl/messages.py", "rayfl/tree.py", "rayfl/training.py")  # fmt: skip
 """Where no file is touched either."""
 
 
@@ -47,7 +47,11 @@ def test_heavy_modules_are_imported_where_they_belong(path: Path) -> None:
 @pytest.mark.parametrize("path", [p for p in SOURCES if place(p).startswith(PURE)], ids=place)
 def test_parties_touch_no_files(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    called = {
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
     assert not {"open"} & called
     assert not {"pathlib", "shutil", "tempfile", "subprocess"} & set(imported(path))
 
@@ -96,7 +100,11 @@ def test_every_config_field_says_what_it_means(path: Path) -> None:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             for field, following in zip(node.body, [*node.body[1:], None], strict=True):
                 if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    inherited = field.target.id in {"name", "weights", "drop_last"} and "algorithms" in place(path)
-                    grouping = isinstance(field.annotation, ast.Name) and field.annotation.id.endswith("Config")
+                    inherited = field.target.id in {"name", "weights", "drop_last"} and "algorithms" in place(
+                        path
+                    )
+                    grouping = isinstance(field.annotation, ast.Name) and field.annotation.id.endswith(
+                        "Config"
+                    )
                     explained = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
                     assert explained or inherited or grouping, f"{place(path)}: {field.target.id}"

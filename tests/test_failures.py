@@ -97,9 +97,10 @@ def test_shares_are_those_of_the_others() -> None:
 EVERYBODY = {0, 1, 2, 3}
 AllFail = failing(ALGORITHMS["fedavg"], EVERYBODY)
 AllFailMerged = failing(ALGORITHMS["mergesfl"], EVERYBODY)
+AllFailTiers = failing(ALGORITHMS["hsfl"], EVERYBODY)
 
 
-@pytest.mark.parametrize("name", ["AllFail", "AllFailMerged"])
+@pytest.mark.parametrize("name", ["AllFail", "AllFailMerged", "AllFailTiers"])
 def test_all_failing_stops(name: str, folder: Path) -> None:  # noqa: F811
     """A round in which every participant fails is a failure of the run, with the first reason."""
     method: type[Algorithm] = globals()[name]

@@ -1,12 +1,12 @@
 """What a fleet asks of a cluster: planned on made-up machines, nothing is started."""
 
 import pytest
+from tiny import blueprint
 
 from rayfl.actors.placement import capacity, choose_actors, preflight, requests
 from rayfl.errors import UserError
 from rayfl.layout import FleetConfig, plan_layout, spread_clients
 from rayfl.tree import NUM_BLOCKS, block_of
-from tiny import blueprint
 
 LAPTOP = [{"CPU": 2.0}]
 ONE_GPU = [{"CPU": 16.0, "GPU": 1.0}]
@@ -18,7 +18,9 @@ THREE_GPUS = [{"CPU": 16.0, "GPU": 3.0}]
     [(0.6, ONE_GPU, 1), (0.18, ONE_GPU, 5), (0.33, ONE_GPU, 3), (0.3, ONE_GPU, 3), (0.25, ONE_GPU, 4),
      (0.6, THREE_GPUS, 3), (2, THREE_GPUS, 1), (0.25, LAPTOP, 0)],
 )  # fmt: skip
-def test_each_share_of_a_gpu_lies_on_one_card(share: float, machines: list[dict[str, float]], room: int) -> None:
+def test_each_share_of_a_gpu_lies_on_one_card(
+    share: float, machines: list[dict[str, float]], room: int
+) -> None:
     config = FleetConfig(kind="ray", gpus_per_actor=share, cpus_per_actor=1)
     assert capacity(config, machines) == room
     if room:
@@ -37,7 +39,11 @@ def plan(config: FleetConfig, machines: list[dict[str, float]], method: str = "s
         (FleetConfig(client_actors=1, gpus_per_actor=0.25), LAPTOP, r"there are 2 CPU and 0 GPU.*room for 0"),
         (FleetConfig(client_actors=2, gpus_per_actor=1.5), THREE_GPUS, r"gpus_per_actor=1.5.*use 1 or 2"),
         (FleetConfig(client_actors=1, gpus_per_actor=5.33), THREE_GPUS, r"use 5 or 6"),
-        (FleetConfig(clients_per_actor=1), LAPTOP, r"8 client actors.*there are 2 CPU.*fleet.client_actors=2"),
+        (
+            FleetConfig(clients_per_actor=1),
+            LAPTOP,
+            r"8 client actors.*there are 2 CPU.*fleet.client_actors=2",
+        ),
         (
             FleetConfig(client_actors=2, placement="separate", cpus_per_server=1),
             LAPTOP,
@@ -55,7 +61,9 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
 def test_servers_take_no_cpu_unless_asked() -> None:
     plan(FleetConfig(client_actors=2, placement="separate"), LAPTOP)
     plan(FleetConfig(client_actors=2, placement="separate"), LAPTOP, method="hsfl")
-    layout = plan_layout(blueprint("hsfl", (5,) * 8, num_edges=2), FleetConfig(client_actors=2, placement="separate"))
+    layout = plan_layout(
+        blueprint("hsfl", (5,) * 8, num_edges=2), FleetConfig(client_actors=2, placement="separate")
+    )
     needs = requests(layout, FleetConfig())
     assert [need["num_cpus"] for need in needs] == [1, 1, 0, 0, 0, 0]
 

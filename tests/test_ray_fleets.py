@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import ray
+from tiny import Federation, blueprint, identical, run
 from torch import Tensor
 
 from rayfl.actors.fleet import ActorPool, RayFleet
@@ -23,7 +24,6 @@ from rayfl.layout import FleetConfig
 from rayfl.messages import Gradient, SmashedBatch
 from rayfl.models import ModelConfig
 from rayfl.roles import ReplicaServer
-from tiny import Federation, blueprint, identical, run
 
 pytestmark = pytest.mark.ray
 
@@ -110,7 +110,7 @@ class ServerBoom(SplitFedV1):
 def test_a_failing_client_stops_the_run_and_names_itself(pool: ActorPool) -> None:
     plan = blueprint(Boom, lr_schedule="exponential")
     there = Federation(plan, fleet(plan, pool, client_actors=2))
-    with pytest.raises(PartyFailed, match="boom c2 in client 2, round 2, Client.train") as caught:
+    with pytest.raises(PartyFailed, match=r"boom c2 in client 2, round 2, Client\.train") as caught:
         there.run(3)
     assert "raise Unpicklable(lambda: None)" in "".join(caught.value.__notes__)
     there.fleet.close()

@@ -1,5 +1,6 @@
 """Sweeps: a cell is a run, whatever happens around it."""
 
+import dataclasses
 import os
 import random
 import signal
@@ -68,9 +69,10 @@ class Notes(Silent):
         self.ended[label] = status
 
 
-def sweep(name: str, grid: Mapping[str, Any], **settings: Any) -> SweepConfig:
-    """A sweep of tiny cells."""
-    return loading.load_sweep({"name": name, "set": {**BASE, **settings}, "grid": dict(grid)})
+def sweep(name: str, grid: Mapping[str, Any], most: int | None = None, **settings: Any) -> SweepConfig:
+    """A sweep of tiny cells, at most so many at once."""
+    plain = {"name": name, "set": {**BASE, **settings}, "grid": dict(grid), "max_concurrent": most}
+    return loading.load_sweep(plain)
 
 
 def sql(database: Path, query: str) -> list[Any]:
@@ -154,7 +156,7 @@ def test_issued_again_it_runs_nothing_and_then_only_what_is_new(
     (out / "cells" / lost / "result.json").unlink()
     wider = {**GRID, "data.partition": [*LAWS, {"kind": "dirichlet", "alpha": 5.0}], "seed": [0, 1]}
     notes = Notes()
-    more = tuning.run_sweep(sweep("grid", wider), out, show=notes)
+    more = tuning.run_sweep(sweep("grid", wider, 2), out, show=notes)
     assert notes.lines[0].startswith("grid: 12 cells: 7 finished, 5 to run")
     assert set(more.status) == {"FINISHED"}
     after = times(out)
@@ -180,7 +182,7 @@ def test_broken_diverged_and_killed_cells_stop_no_other(
         (home / flag).write_text("")
     monkeypatch.syspath_prepend(str(home))
     names = ["fedavg", "own_methods:Broken", "own_methods:Mortal"]
-    plan = sweep("mixed", {"algorithm.name": names, "algorithm.lr": [0.05, 1e30]}, rounds=8)
+    plan = sweep("mixed", {"algorithm.name": names, "algorithm.lr": [0.05, 1e30]}, 2, rounds=8)
     out = tmp_path / "out"
     notes = Notes()
     table = tuning.run_sweep(plan, out, show=notes)
@@ -227,7 +229,7 @@ def test_interrupted_and_issued_again_equals_never_stopped(ray_cluster: None, tm
             if row["round"] >= 5:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    plan = sweep("cut", {"seed": [0, 1]}, rounds=60, **{"data.synthetic.num_train": 3000})
+    plan = sweep("cut", {"seed": [0, 1]}, rounds=30, **{"data.synthetic.num_train": 2000})
     random.seed(1), np.random.seed(1)  # noqa: NPY002
     state = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -246,17 +248,17 @@ def test_interrupted_and_issued_again_equals_never_stopped(ray_cluster: None, tm
         assert killed.get(row.cell_hash, row.run_id) == row.run_id
         assert runs.execute(config, tmp_path / "alone").weights_sha256 == row.weights_sha256
     points = "select count(*) from metrics where key = 'comm/total_bytes' group by run_uuid"
-    assert sql(tmp_path / "cut" / "mlflow.db", points) == [(61,)] * 2
+    assert sql(tmp_path / "cut" / "mlflow.db", points) == [(31,)] * 2
 
 
 @pytest.mark.ray
 def test_ray_fleets_get_a_bundle_per_actor(ray_cluster: None, tmp_path: Path) -> None:
     fleet = {"fleet.kind": "ray", "fleet.client_actors": 2, "tracking.enabled": False}
-    plan = sweep("actors", {"algorithm.name": ["splitfed_v1"], "seed": [0, 1, 2]}, rounds=2, **fleet)
+    plan = sweep("actors", {"algorithm.name": ["splitfed_v1"]}, rounds=2, **fleet)
     notes = Notes()
     table = tuning.run_sweep(plan, tmp_path, show=notes)
-    assert notes.lines[0].endswith("3 to run, 2 at once")
-    assert table.status.tolist() == ["FINISHED"] * 3, table.error.tolist()
+    assert notes.lines[0].endswith("1 to run, 1 at once")
+    assert table.status.tolist() == ["FINISHED"], table.error.tolist()
     local = sweep("here", {"algorithm.name": ["splitfed_v1"]}, rounds=2, **{"tracking.enabled": False})
     assert runs.execute(local.cells()[0], tmp_path).weights_sha256 == table.weights_sha256[0]
 
@@ -274,19 +276,18 @@ def test_what_a_trial_reserves() -> None:
     machines = [{"CPU": 4.0, "GPU": 2.0}]
 
     def need(method: str = "fedavg", device: str = "cpu", **fleet: Any) -> Any:
-        plan = sweep("s", {"algorithm.name": [method]}, **{"train.device": device}).cells()[0]
-        from dataclasses import replace
-
-        return tuning.bundles(replace(plan, fleet=FleetConfig(**fleet)), machines)
+        settings = {"train.device": device, "data.num_clients": 8}
+        plan = sweep("s", {"algorithm.name": [method]}, **settings).cells()[0]
+        return tuning.bundles(dataclasses.replace(plan, fleet=FleetConfig(**fleet)), machines)
 
     assert tuning.bundles(base, machines) == [{"CPU": 1.0}]
     assert need(device="cuda") == [{"CPU": 1.0, "GPU": 1.0}]
     assert need(device="cuda", gpus_per_actor=0.5) == [{"CPU": 1.0, "GPU": 0.5}]
     assert need(kind="ray", client_actors=2) == [{}, {"CPU": 1.0}, {"CPU": 1.0}]
-    assert need(kind="ray") == [{}, *[{"CPU": 1.0}] * 3]
+    assert need(kind="ray") == [{}, *[{"CPU": 1.0}] * 4]
     assert need(kind="ray", clients_per_actor=1, cpus_per_actor=0.5, gpus_per_actor=0.25) == [
         {},
-        *[{"CPU": 0.5, "GPU": 0.25}] * 3,
+        *[{"CPU": 0.5, "GPU": 0.25}] * 8,
     ]
     split = {"kind": "ray", "client_actors": 2, "placement": "separate", "cpus_per_server": 1.0}
     # A shard of the main server per client actor, and the fed server; joint servers are one.

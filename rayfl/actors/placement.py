@@ -68,8 +68,8 @@ def preflight(layout: Layout, config: FleetConfig, machines: Sequence[dict[str, 
     share = config.gpus_per_actor
     if share > 1 and share != int(share):
         raise UserError(
-            f"fleet.gpus_per_actor={share:g} is not possible, above 1 only whole GPUs are: use {math.floor(share)} "
-            f"or {math.ceil(share)}"
+            f"fleet.gpus_per_actor={share:g} is not possible, above 1 only whole GPUs are: "
+            f"use {math.floor(share)} or {math.ceil(share)}"
         )
     actors = sum(host.kind == "client" for host in layout.hosts)
     room = capacity(config, machines)
@@ -77,9 +77,7 @@ def preflight(layout: Layout, config: FleetConfig, machines: Sequence[dict[str, 
     needs = requests(layout, config)
     want = {"CPU": sum(need["num_cpus"] for need in needs), "GPU": sum(need["num_gpus"] for need in needs)}
     if actors > room:
-        remedy = (
-            f"set fleet.client_actors={room}" if room else "ask for less per actor or fleet.kind=local"
-        )
+        remedy = f"set fleet.client_actors={room}" if room else "ask for less per actor or fleet.kind=local"
         raise UserError(
             f"{actors} client actors with {config.cpus_per_actor:g} CPU and {share:g} GPU each don't fit: "
             f"there are {have['CPU']:g} CPU and {have['GPU']:g} GPU, which is room for {room}; {remedy}"

@@ -18,7 +18,7 @@ from typing import Annotated
 from annotated_types import Ge
 from torch import Tensor
 
-from rayfl import tree
+from rayfl import roles, tree
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.fleet import Group
 from rayfl.host import Batch
@@ -36,12 +36,13 @@ class FedProx(FedAvg):
         mu: Annotated[float, Ge(0)] = 0.01
         """Strength mu of the pull."""
 
-    class Client(FedAvg.Client):
+    class Client(roles.Client):
         """Minimises the local loss plus the proximal term."""
 
         def loss(self, batch: Batch) -> Tensor:
             pull = tree.squared_distance(self.model.named_parameters(), self.received)
-            return super().loss(batch) + self.config.mu / 2 * pull  # type: ignore[attr-defined]
+            loss: Tensor = super().loss(batch) + self.config.mu / 2 * pull
+            return loss
 
     def round(self, t: int) -> None:
         clients = self.sample(t)

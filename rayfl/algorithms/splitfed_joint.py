@@ -49,7 +49,7 @@ class SplitFedJoint(SplitFedV2):
             if not smashed:
                 return {}
             sizes = {client: len(batch.labels) for client, batch in smashed.items()}
-            norm: str = self.config.loss_norm  # type: ignore[attr-defined]
+            norm: str = self.config.loss_norm
             shares = {
                 "per_client_mean": dict.fromkeys(sizes, 1 / len(sizes)),
                 "merged_mean": {client: size / sum(sizes.values()) for client, size in sizes.items()},

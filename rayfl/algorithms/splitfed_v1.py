@@ -60,7 +60,7 @@ class SplitFedV1(Algorithm):
             gradients = self.main.train_step(smashed)
             active.backward(gradients)
         self.fed.aggregate(clients.pooled.update())
-        self.main.root.aggregate(self.main.pooled.updates())
+        self.main.root.aggregate(self.main.pooled.updates(clients.present()))
 
     def global_model(self, t: int) -> tuple[Parcel, ...]:
         return self.fed.weights(), self.main.root.weights()

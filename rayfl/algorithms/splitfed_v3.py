@@ -73,7 +73,7 @@ class SplitFedV3(SplitFedV1):
             gradients = self.main.train_step(smashed)
             active.backward(gradients)
         clients.finish_round()
-        self.main.root.aggregate(self.main.pooled.updates())
+        self.main.root.aggregate(self.main.pooled.updates(clients.present()))
 
     def global_model(self, t: int) -> tuple[Parcel, ...]:
         return self.clients.own_weights(), self.main.root.weights()

@@ -55,7 +55,9 @@ def test_peers_and_server_relay_the_same() -> None:
 
 
 def test_shuffled_turns() -> None:
-    """A seeded order each round: repeatable, and other than the order of ids."""
+    """A seeded order each round: repeatable, other than the order of ids, each client once."""
+    federation = tiny.Federation(tiny.blueprint("sl", turns="shuffled")).run(1)
+    assert federation.traffic(1)["client-main", "up", "label"] == 8 * sum(tiny.SIZES)
     shuffled = [tiny.run(tiny.blueprint("sl", turns="shuffled")) for _ in range(2)]
     assert identical(*shuffled)
     assert difference(shuffled[0], tiny.run(tiny.blueprint("sl"))) > 1e-6
