@@ -323,7 +323,8 @@ class Experiment:
                 _LOG.warning("%s; starting again from the last checkpoint", loss)
                 self.relaunch()
                 continue
-            if self.round % self.config.checkpoint_every == 0 and self.status == "RUNNING":
+            due = self.round > 0 and self.round % self.config.checkpoint_every == 0
+            if due and self.status == "RUNNING":
                 self.checkpoint(folder)
             yield row
 

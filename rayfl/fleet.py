@@ -193,9 +193,13 @@ class Fleet:
             clients = {key for item in arguments if isinstance(item, Parcel) for key in self._keys(item)}
             ids = tuple(sorted({self._server_of(role, client) for client in clients} & set(ids)))
         alone = role in ("fed", "main") and not per_client and not pool and len(ids) == 1
+        # All exports are asked for before any call: behind a call they would wait for it to end.
+        calls = [
+            (host, members, *self._request(host, role, members, method, arguments, per_client, pool))
+            for host, members in self.layout.by_host(role, ids)
+        ]
         pieces = []
-        for host, members in self.layout.by_host(role, ids):
-            request, leaves = self._request(host, role, members, method, arguments, per_client, pool)
+        for host, members, request, leaves in calls:
             self._hosts[host].call(request, leaves)
             keys: dict[int, int] | None
             if pool:

@@ -91,7 +91,7 @@ class Host:
         self.facts = blueprint.facts
         self.device = blueprint.device
         self.dtype = torch.float64 if blueprint.dtype == "float64" else torch.float32
-        self._shelf: dict[str, list[nn.Sequential]] = defaultdict(list)
+        self._shelf: dict[str, list[Lent]] = defaultdict(list)
 
     @cached_property
     def _parts(self) -> dict[str, nn.Sequential]:
@@ -102,19 +102,19 @@ class Host:
         """The weights of a part ("client", "edge", "main") before round 1: shared, so never written to."""
         return dict(self._parts[part].state_dict())
 
-    def borrow(self, part: str) -> nn.Sequential:
-        """A module of the part's shape; whoever borrows it loads its own weights."""
+    def borrow(self, part: str) -> "Lent":
+        """A module of the part's shape, in training mode; whoever borrows it loads its own weights."""
         shelf = self._shelf[part]
         if shelf:
             return shelf.pop()
-        with torch.random.fork_rng(devices=[]):
-            blueprint = self.blueprint
-            whole = blueprint.model().to(device=self.device, dtype=self.dtype)
-            return blueprint.algorithm.cut(self.config, whole)[part]
+        blueprint = self.blueprint
+        whole = blueprint.model().to(device=self.device, dtype=self.dtype)
+        module = blueprint.algorithm.cut(self.config, whole)[part].train()
+        return Lent(module, dict(module.state_dict()))
 
-    def give_back(self, part: str, module: nn.Sequential) -> None:
+    def give_back(self, part: str, lent: "Lent") -> None:
         """Return a borrowed module."""
-        self._shelf[part].append(module)
+        self._shelf[part].append(lent)
 
     def batch(self, source: Source, rows: Rows) -> Batch:
         """Rows of a split as tensors on this host's device."""
@@ -133,14 +133,31 @@ class Host:
         return {name: value for name, value in weights.items() if not is_norm_buffer(name)}
 
 
+@dataclass(frozen=True)
+class Lent:
+    """A module on loan."""
+
+    module: nn.Sequential
+    state: dict[str, Tensor]
+    """Its state dict, sharing memory with it: walking the module for it each time costs a small model dear."""
+
+    def load(self, weights: Weights, strict: bool = True) -> None:
+        """Copy weights in; all of them must be given, unless not ``strict``."""
+        if strict and weights.keys() != self.state.keys():
+            raise KeyError(f"weights {sorted(weights.keys() ^ self.state.keys())} are missing or unknown")
+        with torch.no_grad():
+            for name, value in weights.items():
+                self.state[name].copy_(value)
+
+
 class Learner:
     """A borrowed module with its optimiser, for the length of a round."""
 
     def __init__(self, host: Host, part: str, weights: Weights, t: int, kept: "Kept | None" = None) -> None:
         self.host, self.part = host, part
-        self.model = host.borrow(part)
-        self.model.load_state_dict({**weights, **(kept.buffers if kept else {})})
-        self.model.train()
+        self._lent = host.borrow(part)
+        self.model = self._lent.module
+        self._lent.load({**weights, **(kept.buffers if kept else {})})
         self.lr = lr_at(host.config, t)
         self.renew_optimizer()
         self.optimizer.zero_grad()
@@ -155,7 +172,7 @@ class Learner:
 
     def replace(self, weights: Weights) -> None:
         """Go on from an average, with a fresh optimiser unless the config keeps it."""
-        self.model.load_state_dict(weights, strict=self.host.blueprint.bn != "local")
+        self._lent.load(weights, strict=self.host.blueprint.bn != "local")
         if self.host.config.reset_optimizer != "keep":
             self.renew_optimizer()
 
@@ -173,17 +190,17 @@ class Learner:
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of what would travel now."""
-        return tree.clone(self.host.travels(self.model.state_dict()))
+        return tree.clone(self.host.travels(self._lent.state))
 
     def close(self, keep_optimizer: bool = False) -> "Kept":
         """Give the module back; what the party keeps until its next round comes back."""
         kept = Kept()
         if self.host.blueprint.bn == "local":
-            state = self.model.state_dict()
+            state = self._lent.state
             kept.buffers = tree.clone({name: state[name] for name in state if is_norm_buffer(name)})
         if keep_optimizer or self.host.config.reset_optimizer == "keep":
             kept.optimizer = self.optimizer.state_dict()
-        self.host.give_back(self.part, self.model)
+        self.host.give_back(self.part, self._lent)
         return kept
 
 

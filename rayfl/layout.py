@@ -133,9 +133,8 @@ def spread_clients(num_clients: int, config: FleetConfig) -> Sequence[int]:
     if config.clients_per_actor is not None:
         return [i // config.clients_per_actor for i in range(num_clients)]
     actors = min(config.client_actors or 1, num_clients)
-    if actors <= tree.NUM_BLOCKS:
-        hosts = [tree.block_of(i, num_clients) * actors // tree.NUM_BLOCKS for i in range(num_clients)]
-    else:
-        hosts = [i * actors // num_clients for i in range(num_clients)]
-    used = {host: rank for rank, host in enumerate(sorted(set(hosts)))}
-    return [used[host] for host in hosts]
+    blocks = [tree.block_of(i, num_clients) for i in range(num_clients)]
+    used = {block: rank for rank, block in enumerate(sorted(set(blocks)))}
+    if actors <= len(used):
+        return [used[block] * actors // len(used) for block in blocks]
+    return [i * actors // num_clients for i in range(num_clients)]

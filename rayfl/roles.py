@@ -89,12 +89,14 @@ class Client(Role):
         return cross_entropy(self.config, self.learner.forward(batch.inputs), batch.labels)
 
     def update(self) -> Update:
-        """Close the round and hand over the weights; without a step they carry no mass."""
+        """Close the round and hand over the weights; after no step at all there is nothing to hand over."""
         assert self.learner is not None
-        weights = self.learner.weights()
+        update = Update({}, 0.0)
+        if self.num_steps:
+            update = Update(self.learner.weights(), self.config.mass(len(self.rows)))
         self.kept = self.learner.close()
         self.learner = None
-        return Update(weights, self.config.mass(len(self.rows)) if self.num_steps else 0.0)
+        return update
 
     def present(self) -> None:
         """Be counted among those that got through the round."""

@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 
 from rayfl import checkpoint, data, metrics
 from rayfl.config import ExperimentConfig
-from rayfl.errors import PartyLost, RunFailed, UserError
+from rayfl.errors import RunFailed, UserError
 from rayfl.experiment import Experiment, Observer, Result
 
 if TYPE_CHECKING:
@@ -144,24 +144,6 @@ def begin(folder: Path, config: ExperimentConfig, resume: bool) -> Experiment:
         experiment.close()
         raise
     return experiment
-
-
-def rounds(experiment: Experiment, folder: Path | None) -> Iterator[dict[str, float]]:
-    """Go on to the last round, a row at a time, with checkpoints. An actor that dies costs a round."""
-    relaunches = 0
-    while experiment.status == "RUNNING":
-        try:
-            row = experiment.step()
-        except PartyLost as loss:
-            relaunches += 1
-            if relaunches > experiment.config.fleet.relaunches:
-                raise
-            _LOG.warning("%s; starting again from the last checkpoint", loss)
-            experiment.relaunch()
-            continue
-        if experiment.round % experiment.config.checkpoint_every == 0 and experiment.status == "RUNNING":
-            experiment.checkpoint(folder)
-        yield row
 
 
 def finish(experiment: Experiment, folder: Path) -> Result:
@@ -285,7 +267,7 @@ def _run(
             write_run_id(folder, tracker.store.uri, tracker.run_id)
         for observer in observers:
             observer.on_start(experiment)
-        for row in rounds(experiment, folder):
+        for row in experiment.rounds(folder):
             if tracker is not None:
                 tracker.on_round(experiment, row)
             for observer in observers:

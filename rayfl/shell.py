@@ -119,6 +119,9 @@ class Shell:
         if self.device != "cpu":
             leaves = [moved(leaf, self.device) for leaf in leaves]
         gathered = [self._gather(item, leaves) for item in request.arguments]
+        for item, values in zip(request.arguments, gathered, strict=True):
+            if isinstance(item, Argument) and item.axis is None:
+                self._count(request, item.sender, values.values(), len(request.ids))
         results: dict[int, Any] = {}
         pooled: dict[int, tuple[int, tree.BlockSum]] = {}
         for index in request.ids:
@@ -173,7 +176,6 @@ class Shell:
         if not isinstance(item, Argument):
             return values
         if item.axis is None:
-            self._count(request, item.sender, values.values())
             return values[0]
         keys = self.topology.wanted(request.role, index, item.axis, request.per_client)
         share = values if keys is None else {key: values[key] for key in keys if key in values}
@@ -184,14 +186,14 @@ class Shell:
             raise KeyError(f"nothing for {request.role} {index} in a parcel from {item.sender}")
         return next(iter(share.values()))
 
-    def _count(self, request: Request, sender: str, values: Iterable[Any]) -> None:
+    def _count(self, request: Request, sender: str, values: Iterable[Any], receivers: int = 1) -> None:
         if entry(request.t, request.phase, sender, request.role, "control") is None:
             return
         for value in values:
             for kind, size in weigh(value).items():
                 line = entry(request.t, request.phase, sender, request.role, kind)
                 assert line is not None
-                self.settled.traffic[line] += size
+                self.settled.traffic[line] += size * receivers
 
     def export(self, ticket: int, keys: Mapping[int, int] | None) -> dict[int, Any]:
         """Kept results for another host: key -> value."""

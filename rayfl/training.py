@@ -154,6 +154,8 @@ def batches(
 
     The stream depends on (seed, round, client) alone, so all methods see the same batches.
     """
+    if steps == 0:
+        return
     rng = numpy_generator(seed, "shuffle", t, client_id)
     per_epoch = steps_per_epoch(config, len(rows), batch_norm)
     size = min(config.batch_size, max(len(rows), 1))

@@ -138,7 +138,7 @@ class _Work:
             self.experiment = runs.begin(self._folder, config, resume=True)
             stack.callback(self.experiment.close)
             self._stack = stack.pop_all()
-        self._rows = runs.rounds(self.experiment, self._folder)
+        self._rows = self.experiment.rounds(self._folder)
         self._unsent = list(self.experiment.history)
 
     def advance(self) -> Report:

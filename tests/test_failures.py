@@ -109,3 +109,13 @@ def test_all_failing_stops(name: str, folder: Path) -> None:  # noqa: F811
     running.step()
     with pytest.raises(RunFailed, match=r"all participants of round 2 failed.*bad sample"):
         running.step()
+
+
+def test_both_halves_leave_a_skipped_client_out() -> None:
+    """With a client that breaks off after one of its steps, SplitFed v1 is still FedAvg."""
+    joined = [
+        tiny.Federation(plan, LocalFleet(plan, skip_failing=True)).run(3).weights()
+        for name in ("fedavg", "splitfed_v1")
+        for plan in [tiny.blueprint(failing(ALGORITHMS[name], {7}, after=1), EIGHT)]
+    ]
+    assert difference(*joined) < 1e-10

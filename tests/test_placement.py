@@ -74,7 +74,7 @@ def test_clients_are_spread_in_contiguous_whole_blocks(actors: int, num_clients:
     hosts = spread_clients(num_clients, FleetConfig(client_actors=actors))
     assert list(hosts) == sorted(hosts)
     assert set(hosts) == set(range(max(hosts) + 1))
-    assert max(hosts) + 1 <= min(actors, num_clients)
+    assert max(hosts) + 1 == min(actors, num_clients)
     if actors <= NUM_BLOCKS:
         for block in range(NUM_BLOCKS):
             assert len({hosts[i] for i in range(num_clients) if block_of(i, num_clients) == block}) <= 1

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import sys
 import warnings
 from collections import defaultdict
@@ -32,6 +33,8 @@ def ensure_ray(num_cpus: int | None = None) -> bool:
         return False
     if num_cpus is None and not os.environ.get("RAY_ADDRESS"):
         num_cpus = len(os.sched_getaffinity(0))
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    before = random.getstate()
     ray.init(
         num_cpus=num_cpus,
         include_dashboard=False,
@@ -39,6 +42,8 @@ def ensure_ray(num_cpus: int | None = None) -> bool:
         logging_level=logging.ERROR,
         configure_logging=False,
     )
+    # Ray draws from Python's own generator, which is the caller's.
+    random.setstate(before)
     return True
 
 
