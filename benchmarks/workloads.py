@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rayfl import models
+from rayfl.allocator import keep_freed_memory
 from rayfl.algorithms import ALGORITHMS
 from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.data import DataConfig, SyntheticConfig
@@ -24,7 +25,7 @@ def small_cnn(method: str) -> ExperimentConfig:
 
 
 def resnet18(
-    method: str, clients: int = 4, samples: int = 128, train: TrainConfig | None = None
+    method: str, clients: int = 4, samples: int = 64, train: TrainConfig | None = None
 ) -> ExperimentConfig:
     """Clients of 32x32 colour images and a ResNet-18 of 11 million parameters."""
     return _config(method, "resnet18", clients, samples, channels=3, size=32, train=train)
@@ -58,6 +59,7 @@ class PlainLoop:
     """The round that a careful person would write in one file, for some of the clients."""
 
     def __init__(self, config: ExperimentConfig, clients: Sequence[int] | None = None) -> None:
+        keep_freed_memory()
         self.plan: Blueprint = make_blueprint(config)[0]
         self.clients = clients if clients is not None else range(self.plan.facts.num_clients)
         self.dtype = torch.float64 if self.plan.dtype == "float64" else torch.float32

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rayfl import tree
+from rayfl.allocator import keep_freed_memory
 from rayfl.messages import Weights
 from rayfl.models import is_norm_buffer
 from rayfl.training import Rows, TrainingConfig, clip, lr_at, make_optimizer
@@ -83,6 +84,7 @@ class Host:
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
+        keep_freed_memory()
         torch.set_num_threads(blueprint.threads)
         if blueprint.device.startswith("cuda") and blueprint.deterministic:
             torch.use_deterministic_algorithms(True)
