@@ -134,31 +134,35 @@ def empty_round(repeats: int) -> dict[str, float]:
     return {"seconds": statistics.median(times)}
 
 
-def sweep_cell(cells: int = 20) -> dict[str, float]:
-    """Seconds that a sweep adds to a tiny cell: scheduling, logging and files."""
+def sweep_cell(few: int = 4, many: int = 24) -> dict[str, float]:
+    """Seconds that a sweep adds to a tiny cell (scheduling, logging, files), one cell at a time, and what it
+    costs once (a process that imports torch). From a short and a long sweep: the slope and the rest."""
     import rayfl
 
     base = tiny(num_clients=4, num_train=200)
     started = time.perf_counter()
-    for seed in range(cells):
+    for seed in range(few):
         Experiment(replace(base, seed=seed)).run()
-    bare = (time.perf_counter() - started) / cells
+    bare = (time.perf_counter() - started) / few
     small = {
         "rounds": 1, "model.name": "cnn", "data.name": "synthetic", "data.num_clients": 4,
         "data.partition.min_size": 0, "data.synthetic.num_train": 200, "data.synthetic.num_test": 100,
         "data.synthetic.height": 8, "data.synthetic.width": 8,
     }  # fmt: skip
+    seconds = []
     with tempfile.TemporaryDirectory() as folder:
-        warm = {"name": "warm", "set": small, "grid": {"seed": [0]}, "max_concurrent": 1}
-        rayfl.sweep(warm, out=folder)
-        grid = {**warm, "name": "tiny", "grid": {"seed": list(range(1, cells + 1))}}
-        started = time.perf_counter()
-        rayfl.sweep(grid, out=folder)
-        total = time.perf_counter() - started
-        started = time.perf_counter()
-        rayfl.sweep(grid, out=folder)
-        again = time.perf_counter() - started
-    return {"bare_s": bare, "sweep_s": total, "again_s": again, "overhead_s": (total - again) / cells - bare}
+        for name, seeds in (("warm", [0]), ("few", range(1, 1 + few)), ("many", range(100, 100 + many))):
+            grid = {"name": name, "set": small, "grid": {"seed": list(seeds)}, "max_concurrent": 1}
+            started = time.perf_counter()
+            rayfl.sweep(grid, out=folder)
+            seconds.append(time.perf_counter() - started)
+    per_cell = (seconds[2] - seconds[1]) / (many - few)
+    return {
+        "bare_s": bare,
+        "per_cell_s": per_cell,
+        "overhead_s": per_cell - bare,
+        "once_s": seconds[1] - few * per_cell,
+    }
 
 
 def memory() -> dict[str, float]:

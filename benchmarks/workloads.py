@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from rayfl import models
-from rayfl.allocator import keep_freed_memory
 from rayfl.algorithms import ALGORITHMS
+from rayfl.allocator import keep_freed_memory
 from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.data import DataConfig, SyntheticConfig
 from rayfl.experiment import make_blueprint

@@ -66,10 +66,7 @@ def sweep(
     Cells that have ended in ``out`` are not run again, half-done ones go on, failed ones run again with
     ``retry_failed``. See :mod:`rayfl.report.table` for means over seeds.
     """
-    from rayfl import loading, runs
+    from rayfl import loading, sweeps
 
     plan = loading.load_sweep(config, overrides, with_files)
-    with runs.kept_randomness():
-        from rayfl import tuning
-
-    return tuning.run_sweep(plan, out, retry_failed, max_concurrent)
+    return sweeps.run_sweep(plan, out, retry_failed, max_concurrent)

@@ -20,7 +20,7 @@ from rayfl.errors import RunFailed, UserError
 from rayfl.suggest import unknown
 
 if TYPE_CHECKING:
-    from rayfl.config import ExperimentConfig
+    pass
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: all went well, a run failed, the request can't be met, Ctrl-C."""
@@ -178,23 +178,12 @@ def _show_sweep(args: argparse.Namespace) -> int:
 
 def sweep(args: argparse.Namespace) -> int:
     """A grid of experiments."""
-    import rayfl
+    from rayfl import loading, sweeps
+    from rayfl.progress import Silent, SweepProgress
 
-    if args.quiet:
-        from rayfl import loading, tuning
-        from rayfl.console import Silent
-
-        loaded = loading.load_sweep(args.source, args.settings, args.with_files)
-        frame = tuning.run_sweep(loaded, args.out, args.retry_failed, args.max_concurrent, Silent())
-    else:
-        frame = rayfl.sweep(
-            args.source,
-            overrides=args.settings,
-            with_files=args.with_files,
-            out=args.out,
-            retry_failed=args.retry_failed,
-            max_concurrent=args.max_concurrent,
-        )
+    plan = loading.load_sweep(args.source, args.settings, args.with_files)
+    progress = Silent() if args.quiet else SweepProgress()
+    frame = sweeps.run_sweep(plan, args.out, args.retry_failed, args.max_concurrent, progress)
     from rayfl.report.table import grid_table
 
     table = grid_table(frame)
@@ -273,10 +262,11 @@ def partition(args: argparse.Namespace) -> int:
     config = loading.load_experiment(args.source, args.settings, args.with_files)
     federated = data.load(config.data, config.seed)
     divided, train = federated.partition, federated.train
+    title = data.describe(config.data, config.seed)
     statistics = divided.statistics(train.labels, train.num_classes)
     try:
         if args.picture:
-            data.draw_partition(divided, train.labels, train.num_classes, args.picture, _title(config))
+            data.draw_partition(divided, train.labels, train.num_classes, args.picture, title)
         if args.save:
             data.save_partition(divided, args.save)
     except (OSError, ValueError) as error:
@@ -304,17 +294,10 @@ def partition(args: argparse.Namespace) -> int:
     print(text.columns(rows))
     if shown < len(statistics.sizes) or classes < train.num_classes:
         print(f"(the first {shown} clients and {classes} classes; --json has all)")
-    print(f"{_title(config)}: {statistics.line()}")
+    print(f"{title}: {statistics.line()}")
     print(f"{len(federated.validation_indices)} validation and {len(federated.test)} test samples")
     print(f"partition hash {divided.hash}")
     return DONE
-
-
-def _title(config: "ExperimentConfig") -> str:
-    law = config.data.partition
-    detail = f" {law.scheme}" if law.kind == "dirichlet" else ""
-    alpha = f", alpha {law.alpha:g}" if law.kind in ("dirichlet", "quantity") else ""
-    return f"{config.data.name}, {law.kind}{detail}{alpha}, seed {config.seed}"
 
 
 def ui(args: argparse.Namespace) -> int:

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from rayfl.experiment import Experiment, Observer, Result
@@ -55,28 +54,6 @@ class Progress(Observer):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-
-
-class Silent:
-    """A sweep's progress that shows nothing."""
-
-    def say(self, line: str) -> None:
-        pass
-
-    def begin(self, todo: int) -> None:
-        pass
-
-    def row(self, label: str, rounds: int, row: Mapping[str, float]) -> None:
-        pass
-
-    def end(self, label: str, status: str, metrics: Mapping[str, float]) -> None:
-        pass
-
-    def tick(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def summary(result: Result, out: str) -> str:

@@ -141,7 +141,7 @@ class Lent:
 
     module: nn.Sequential
     state: dict[str, Tensor]
-    """Its state dict, sharing memory with it: walking the module for it each time costs a small model dear."""
+    """Its state dict, sharing memory with it: walking a small module for it costs as much as a step."""
 
     def load(self, weights: Weights, strict: bool = True) -> None:
         """Copy weights in; all of them must be given, unless not ``strict``."""

@@ -79,13 +79,21 @@ class Busy(UserError):
 def claim(folder: Path) -> Iterator[None]:
     """Be the only process at work on a cell."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
+    busy = Busy(
+        f"another process is at work on this experiment in '{folder}': wait for it, or use another --out"
+    )
+    with only_one(folder / ".lock", busy):
+        yield
+
+
+@contextmanager
+def only_one(path: Path, taken: UserError) -> Iterator[None]:
+    """Hold a lock file, or raise."""
+    lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        raise Busy(
-            f"another process is at work on this experiment in '{folder}': wait for it, or use another --out"
-        ) from error
+        raise taken from error
     try:
         yield
     finally:
@@ -195,13 +203,12 @@ def write_ledger(experiment: Experiment, path: Path) -> None:
 
 def picture(experiment: Experiment, out: Path) -> Path:
     """The picture of who holds what, drawn once per partition and output folder."""
-    divided, train, law = experiment.data.partition, experiment.data.train, experiment.config.data.partition
+    divided, train, config = experiment.data.partition, experiment.data.train, experiment.config
     path = out / "partitions" / f"{divided.hash}.png"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        alpha = f" alpha {law.alpha:g}" if law.kind in ("dirichlet", "quantity") else ""
-        title = f"{experiment.config.data.name}, {law.kind}{alpha}, seed {experiment.config.seed}"
         aside = path.with_suffix(".part")
+        title = data.describe(config.data, config.seed)
         data.draw_partition(divided, train.labels, train.num_classes, aside, title)
         aside.replace(path)
     return path

@@ -15,6 +15,6 @@ def ray_cluster() -> Iterator[None]:
 
     from rayfl.actors.fleet import ensure_ray
 
-    ensure_ray(num_cpus=4)
+    ensure_ray(num_cpus=2)
     yield
     ray.shutdown()

@@ -16,6 +16,7 @@ import yaml
 
 import rayfl
 from rayfl import cli
+from rayfl.config import SweepConfig
 from rayfl.errors import RunFailed, UserError
 from rayfl.loading import load_experiment
 
@@ -186,10 +187,12 @@ def test_an_interrupted_command_says_how_to_go_on(call: Call, monkeypatch: pytes
 
 @pytest.mark.parametrize(("status", "code"), [("FINISHED", 0), ("DIVERGED", 0), ("FAILED", 1)])
 def test_a_sweep(call: Call, monkeypatch: pytest.MonkeyPatch, status: str, code: int) -> None:
-    asked: dict[str, Any] = {}
+    from rayfl import sweeps
 
-    def fake(source: str, **options: Any) -> pd.DataFrame:
-        asked.update(options, source=source)
+    asked: list[Any] = []
+
+    def fake(sweep: SweepConfig, *options: Any) -> pd.DataFrame:
+        asked[:] = [sweep.cells(), *options[:-1]]
         frame = pd.DataFrame(
             {
                 "algorithm.name": ["fedavg", "hsfl"],
@@ -201,18 +204,15 @@ def test_a_sweep(call: Call, monkeypatch: pytest.MonkeyPatch, status: str, code:
         frame.attrs = {"name": "x", "axes": {"algorithm.name": ["fedavg", "hsfl"], "seed": ["0"]}}
         return frame
 
-    monkeypatch.setattr(rayfl, "sweep", fake)
+    monkeypatch.setattr(sweeps, "run_sweep", fake)
+    Path("grid.yaml").write_text("preset: fedavg.digits\ngrid: {seed: [0, 1]}\n")
+    Path("f.yaml").write_text("algorithm: {lr: 0.25}\n")
     options = ["--retry-failed", "--max-concurrent", "3", "--out", "o", "--with", "f.yaml", "rounds=1"]
     outcome = call("sweep", "grid.yaml", *options, "--json")
     assert outcome.code == code
-    assert asked == {
-        "source": "grid.yaml",
-        "overrides": ["rounds=1"],
-        "with_files": ["f.yaml"],
-        "out": "o",
-        "retry_failed": True,
-        "max_concurrent": 3,
-    }
+    cells, *others = asked
+    assert [(cell.seed, cell.rounds, cell.algorithm.lr) for cell in cells] == [(0, 1, 0.25), (1, 1, 0.25)]
+    assert others == ["o", True, 3]
     cells = outcome.json["cells"]
     assert [(cell["status"], cell["final/last10_accuracy"]) for cell in cells] == [
         ("FINISHED", 0.5),
@@ -225,7 +225,7 @@ def test_a_sweep(call: Call, monkeypatch: pytest.MonkeyPatch, status: str, code:
 
 
 def test_a_quiet_sweep_shows_no_progress(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rayfl import tuning
+    from rayfl import sweeps
     from rayfl.progress import Progress
 
     def fake(sweep: Any, out: str, retry: bool, most: int | None, show: Progress) -> pd.DataFrame:
@@ -239,7 +239,7 @@ def test_a_quiet_sweep_shows_no_progress(call: Call, monkeypatch: pytest.MonkeyP
         frame.attrs = {"name": sweep.name, "axes": {"seed": ["0"]}}
         return frame
 
-    monkeypatch.setattr(tuning, "run_sweep", fake)
+    monkeypatch.setattr(sweeps, "run_sweep", fake)
     Path("grid.yaml").write_text("grid: {seed: [0]}\n")
     outcome = call("sweep", "grid.yaml", "--quiet")
     assert (outcome.code, outcome.err) == (0, "")

@@ -2,11 +2,19 @@
 
 import functools
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 from tiny import difference, identical
+
+from rayfl.algorithms import ALGORITHMS
+from rayfl.config import ExperimentConfig, TrainConfig
+from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
+from rayfl.experiment import make_blueprint
+from rayfl.host import Blueprint
+from rayfl.models import MODELS, ModelConfig, legal_cuts
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {},
@@ -223,3 +231,34 @@ def test_joint_on_one_client_at_a_time_is_v2() -> None:
     config = {"participation": 0.25, "momentum": 0.9}
     joint = tiny.run(tiny.blueprint("splitfed_joint", short_clients="drop_out", **config), 3)
     assert difference(joint, tiny.run(tiny.blueprint("splitfed_v2", **config), 3)) < 1e-12
+
+
+def shipped(method: str, model: str, folder: Path, cut: str | None = None) -> Blueprint:
+    """Two clients of 12x12 images and one of rayfl's own models, in float64."""
+    keys: dict[str, Any] = {} if cut is None else {"cut_layer": cut}
+    config = ExperimentConfig(
+        algorithm=ALGORITHMS[method].Config(lr=0.05, momentum=0.9, weight_decay=1e-3, batch_size=4, **keys),
+        data=DataConfig(
+            name="synthetic",
+            num_clients=2,
+            root=str(folder),
+            partition=PartitionConfig(kind="quantity", alpha=2.0, min_size=3),
+            synthetic=SyntheticConfig(num_train=24, num_test=12, num_classes=4, height=12, width=12),
+        ),
+        model=ModelConfig(name=model, width=0.125),
+        train=TrainConfig(dtype="float64"),
+    )
+    return make_blueprint(config)[0]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_splitfed_v1_is_fedavg_at_every_cut_of_every_model(
+    model: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Unequal clients, momentum, weight decay, BatchNorm averaged: below 1e-10 in float64."""
+    folder = tmp_path_factory.getbasetemp() / "shipped"
+    federated = tiny.run(shipped("fedavg", model, folder))
+    cuts = legal_cuts(shipped("fedavg", model, folder).model())
+    assert cuts
+    for cut in cuts:
+        assert difference(tiny.run(shipped("splitfed_v1", model, folder, cut)), federated) < 1e-10, cut

@@ -5,15 +5,17 @@ import os
 import random
 import signal
 import sqlite3
+import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rayfl import loading, runs, tuning
+from rayfl import loading, runs, sweeps
+from rayfl.actors.placement import at_once, bundles, check_fits
 from rayfl.config import SweepConfig
 from rayfl.errors import UserError
 from rayfl.layout import FleetConfig
@@ -34,7 +36,7 @@ LAWS = [{"kind": "iid"}, {"kind": "dirichlet", "alpha": 0.5}]
 GRID = {"algorithm.name": ["fedavg", "splitfed_v1"], "data.partition": LAWS, "seed": [0, 1]}
 
 METHODS = """
-    import os, signal
+    import os, signal, time
     from pathlib import Path
     from rayfl.algorithms.fedavg import FedAvg
 
@@ -51,6 +53,12 @@ METHODS = """
             if t == 5 and (FLAGS / "mortal").exists():
                 (FLAGS / "mortal").unlink()
                 os.kill(os.getpid(), signal.SIGKILL)
+            super().round(t)
+
+    class Slow(FedAvg):
+        def round(self, t):
+            if (FLAGS / "slow").exists():
+                time.sleep(0.1)
             super().round(t)
 """
 
@@ -97,14 +105,14 @@ def grid(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Eight cells of 20 rounds, side by side, and where."""
     out = tmp_path_factory.mktemp("grid")
     notes = Notes()
-    return tuning.run_sweep(sweep("grid", GRID), out, show=notes), out, notes
+    return sweeps.run_sweep(sweep("grid", GRID), out, show=notes), out, notes
 
 
 @pytest.mark.ray
 def test_every_point_is_in_the_store_once(grid: Any) -> None:
     table, out, notes = grid
     assert table.status.tolist() == ["FINISHED"] * 8
-    assert notes.lines[0] == "grid: 8 cells: 0 finished, 8 to run, 4 at once"
+    assert notes.lines[0] == "grid: 8 cells: 0 finished, 8 to run, 2 at once"
     database = out / "mlflow.db"
     counts = sql(
         database,
@@ -145,9 +153,9 @@ def test_issued_again_it_runs_nothing_and_then_only_what_is_new(
     table, out, _ = grid
     before = times(out)
     with monkeypatch.context() as patch:
-        patch.setattr(tuning, "_run", None)
+        patch.setattr(sweeps, "_run", None)
         notes = Notes()
-        again = tuning.run_sweep(sweep("grid", GRID), out, show=notes)
+        again = sweeps.run_sweep(sweep("grid", GRID), out, show=notes)
     assert again.equals(table)
     assert notes.lines == ["grid: 8 cells: 8 finished, 0 to run"]
     assert times(out) == before
@@ -156,8 +164,8 @@ def test_issued_again_it_runs_nothing_and_then_only_what_is_new(
     (out / "cells" / lost / "result.json").unlink()
     wider = {**GRID, "data.partition": [*LAWS, {"kind": "dirichlet", "alpha": 5.0}], "seed": [0, 1]}
     notes = Notes()
-    more = tuning.run_sweep(sweep("grid", wider, 2), out, show=notes)
-    assert notes.lines[0].startswith("grid: 12 cells: 7 finished, 5 to run")
+    more = sweeps.run_sweep(sweep("grid", wider, 1), out, show=notes)
+    assert notes.lines[0] == "grid: 12 cells: 7 finished, 5 to run, 1 at once"
     assert set(more.status) == {"FINISHED"}
     after = times(out)
     assert {key for key in before if after[key] != before[key]} == {lost}
@@ -171,21 +179,28 @@ def test_issued_again_it_runs_nothing_and_then_only_what_is_new(
     assert len(sql(database, "select run_uuid from tags where key = 'sweep_key'")) == 1
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where own_methods is; a file named like one of its methods there makes that method misbehave."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "own_methods.py").write_text(textwrap.dedent(METHODS))
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    sys.modules.pop("own_methods", None)
+
+
 @pytest.mark.ray
 def test_broken_diverged_and_killed_cells_stop_no_other(
-    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_cluster: None, tmp_path: Path, home: Path
 ) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "own_methods.py").write_text(textwrap.dedent(METHODS))
     for flag in ("broken", "mortal"):
         (home / flag).write_text("")
-    monkeypatch.syspath_prepend(str(home))
     names = ["fedavg", "own_methods:Broken", "own_methods:Mortal"]
     plan = sweep("mixed", {"algorithm.name": names, "algorithm.lr": [0.05, 1e30]}, 2, rounds=8)
     out = tmp_path / "out"
     notes = Notes()
-    table = tuning.run_sweep(plan, out, show=notes)
+    table = sweeps.run_sweep(plan, out, show=notes)
     status = {(row["algorithm.name"], row["algorithm.lr"]): row.status for _, row in table.iterrows()}
     assert status == {
         ("fedavg", 0.05): "FINISHED",
@@ -205,10 +220,10 @@ def test_broken_diverged_and_killed_cells_stop_no_other(
     (home / "broken").unlink()
     before = times(out)
     notes = Notes()
-    left = tuning.run_sweep(plan, out, show=notes)
+    left = sweeps.run_sweep(plan, out, show=notes)
     assert left.equals(table)
     assert "failed before and left alone" in notes.lines[-1]
-    retried = tuning.run_sweep(plan, out, retry_failed=True, show=Notes())
+    retried = sweeps.run_sweep(plan, out, retry_failed=True, show=Notes())
     again = retried.set_index(["algorithm.name", "algorithm.lr"])
     assert again.status["own_methods:Broken", 0.05] == "FINISHED"
     assert again.weights_sha256["own_methods:Broken", 0.05] == sha["fedavg", 0.05]
@@ -223,27 +238,31 @@ def test_broken_diverged_and_killed_cells_stop_no_other(
 
 
 @pytest.mark.ray
-def test_interrupted_and_issued_again_equals_never_stopped(ray_cluster: None, tmp_path: Path) -> None:
+def test_interrupted_and_issued_again_equals_never_stopped(
+    ray_cluster: None, tmp_path: Path, home: Path
+) -> None:
     class Interrupt(Notes):
         def row(self, label: str, rounds: int, row: Mapping[str, float]) -> None:
             if row["round"] >= 5:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    plan = sweep("cut", {"seed": [0, 1]}, rounds=30, **{"data.synthetic.num_train": 2000})
+    (home / "slow").write_text("")
+    plan = sweep("cut", {"seed": [0, 1]}, rounds=30, **{"algorithm.name": "own_methods:Slow"})
     random.seed(1), np.random.seed(1)  # noqa: NPY002
     state = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     handlers = [signal.getsignal(number) for number in numbers]
     notes = Interrupt()
     with pytest.raises(KeyboardInterrupt):
-        tuning.run_sweep(plan, tmp_path / "cut", show=notes)
+        sweeps.run_sweep(plan, tmp_path / "cut", show=notes)
     assert [signal.getsignal(number) for number in numbers] == handlers
     assert (random.getstate(), np.random.get_state()[1].tolist()) == state  # type: ignore[index] # noqa: NPY002
     assert "run the same sweep again" in notes.lines[-1]
     cells = [runs.load(path) for path in sorted((tmp_path / "cut" / "cells").iterdir())]
     assert "KILLED" in {cell.result.status for cell in cells if cell is not None}
+    (home / "slow").unlink()
     killed = dict(sql(tmp_path / "cut" / "mlflow.db", CHILDREN))
-    table = tuning.run_sweep(plan, tmp_path / "cut", show=Notes())
+    table = sweeps.run_sweep(plan, tmp_path / "cut", show=Notes())
     for config, row in zip(plan.cells(), table.itertuples(), strict=True):
         assert killed.get(row.cell_hash, row.run_id) == row.run_id
         assert runs.execute(config, tmp_path / "alone").weights_sha256 == row.weights_sha256
@@ -256,7 +275,7 @@ def test_ray_fleets_get_a_bundle_per_actor(ray_cluster: None, tmp_path: Path) ->
     fleet = {"fleet.kind": "ray", "fleet.client_actors": 2, "tracking.enabled": False}
     plan = sweep("actors", {"algorithm.name": ["splitfed_v1"]}, rounds=2, **fleet)
     notes = Notes()
-    table = tuning.run_sweep(plan, tmp_path, show=notes)
+    table = sweeps.run_sweep(plan, tmp_path, show=notes)
     assert notes.lines[0].endswith("1 to run, 1 at once")
     assert table.status.tolist() == ["FINISHED"], table.error.tolist()
     local = sweep("here", {"algorithm.name": ["splitfed_v1"]}, rounds=2, **{"tracking.enabled": False})
@@ -266,8 +285,8 @@ def test_ray_fleets_get_a_bundle_per_actor(ray_cluster: None, tmp_path: Path) ->
 @pytest.mark.ray
 def test_what_can_never_start_is_refused_with_both_numbers(ray_cluster: None, tmp_path: Path) -> None:
     plan = sweep("big", {"seed": [0]}, **{"train.threads": 64, "tracking.enabled": False})
-    with pytest.raises(UserError, match="asks for 64 CPU, the cluster has 4 ") as caught:
-        tuning.run_sweep(plan, tmp_path, show=Notes())
+    with pytest.raises(UserError, match="asks for 64 CPU, the cluster has 2 ") as caught:
+        sweeps.run_sweep(plan, tmp_path, show=Notes())
     assert "\n" not in str(caught.value)
 
 
@@ -278,9 +297,9 @@ def test_what_a_trial_reserves() -> None:
     def need(method: str = "fedavg", device: str = "cpu", **fleet: Any) -> Any:
         settings = {"train.device": device, "data.num_clients": 8}
         plan = sweep("s", {"algorithm.name": [method]}, **settings).cells()[0]
-        return tuning.bundles(dataclasses.replace(plan, fleet=FleetConfig(**fleet)), machines)
+        return bundles(dataclasses.replace(plan, fleet=FleetConfig(**fleet)), machines)
 
-    assert tuning.bundles(base, machines) == [{"CPU": 1.0}]
+    assert bundles(base, machines) == [{"CPU": 1.0}]
     assert need(device="cuda") == [{"CPU": 1.0, "GPU": 1.0}]
     assert need(device="cuda", gpus_per_actor=0.5) == [{"CPU": 1.0, "GPU": 0.5}]
     assert need(kind="ray", client_actors=2) == [{}, {"CPU": 1.0}, {"CPU": 1.0}]
@@ -298,10 +317,10 @@ def test_what_a_trial_reserves() -> None:
 def test_how_many_fit_at_once() -> None:
     one = [{"CPU": 1.0}]
     machines = [{"CPU": 4.0}]
-    assert tuning.at_once([one] * 8, machines) == 4
-    assert tuning.at_once([one] * 3, machines) == 3
-    assert tuning.at_once([[{}, *one, *one]] * 8, machines) == 2
+    assert at_once([one] * 8, machines) == 4
+    assert at_once([one] * 3, machines) == 3
+    assert at_once([[{}, *one, *one]] * 8, machines) == 2
     with pytest.raises(UserError, match="asks for 5 CPU, the cluster has 4 "):
-        tuning.check_fits("cell", one * 5, machines)
+        check_fits("cell", one * 5, machines)
     with pytest.raises(UserError, match="at most 2 on one machine"):
-        tuning.check_fits("cell", [{"CPU": 3.0}], [{"CPU": 2.0}, {"CPU": 2.0}])
+        check_fits("cell", [{"CPU": 3.0}], [{"CPU": 2.0}, {"CPU": 2.0}])

@@ -1,12 +1,13 @@
 """The fleet on Ray: one actor per host, calls that run ahead, tensors through the object store."""
 
+import contextlib
 import logging
 import os
 import random
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -45,6 +46,17 @@ def ensure_ray(num_cpus: int | None = None) -> bool:
     # Ray draws from Python's own generator, which is the caller's.
     random.setstate(before)
     return True
+
+
+@contextlib.contextmanager
+def running_ray() -> Iterator[None]:
+    """The Ray instance there is, or one that is stopped at the end."""
+    ours = ensure_ray()
+    try:
+        yield
+    finally:
+        if ours:
+            ray.shutdown()
 
 
 class _Actor:

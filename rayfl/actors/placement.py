@@ -1,20 +1,24 @@
-"""What a fleet asks of a cluster, held against what the cluster has, before anything starts."""
+"""What a fleet, or a sweep's cell, asks of a cluster, held against what the cluster has, before anything starts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import ray
 from ray.util.placement_group import PlacementGroup, get_current_placement_group
 
+from rayfl import algorithms
 from rayfl.actors.client import ClientActor
 from rayfl.actors.edge_server import EdgeServerActor
 from rayfl.actors.fed_server import FedServerActor
 from rayfl.actors.main_server import MainServerActor
 from rayfl.actors.shell import ShellActor
+from rayfl.config import ExperimentConfig
 from rayfl.errors import UserError
-from rayfl.layout import FleetConfig, Layout
+from rayfl.layout import FleetConfig, Layout, spread_clients
 
+Machine = Mapping[str, float]
+"""CPU and GPU that there are."""
 ACTORS: dict[str, type[ShellActor]] = {
     "client": ClientActor,
     "edge": EdgeServerActor,
@@ -36,14 +40,14 @@ def nodes() -> list[dict[str, float]]:
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
-def choose_actors(config: FleetConfig, num_clients: int, machines: Sequence[dict[str, float]]) -> FleetConfig:
+def choose_actors(config: FleetConfig, num_clients: int, machines: Sequence[Machine]) -> FleetConfig:
     """Fill in the number of client actors: as many as fit, at most one per client."""
     if config.clients_per_actor is not None or config.client_actors is not None:
         return config
     return replace(config, client_actors=max(1, min(capacity(config, machines), num_clients)))
 
 
-def capacity(config: FleetConfig, machines: Sequence[dict[str, float]]) -> int:
+def capacity(config: FleetConfig, machines: Sequence[Machine]) -> int:
     """Client actors that fit on some machines at once."""
     total = 0
     for machine in machines:
@@ -63,7 +67,7 @@ def _gpu_actors(gpus: float, share: float) -> int:
     return math.floor(gpus) * math.floor(1 / share + 1e-9)
 
 
-def preflight(layout: Layout, config: FleetConfig, machines: Sequence[dict[str, float]]) -> None:
+def preflight(layout: Layout, config: FleetConfig, machines: Sequence[Machine]) -> None:
     """Refuse what could never start, naming both numbers and what would fit."""
     share = config.gpus_per_actor
     if share > 1 and share != int(share):
@@ -88,3 +92,57 @@ def preflight(layout: Layout, config: FleetConfig, machines: Sequence[dict[str, 
                 f"the fleet asks for {want[kind]:g} {kind} in all, there are {have[kind]:g}: lower "
                 f"fleet.client_actors={actors} or fleet.{kind.lower()}s_per_server"
             )
+
+
+def bundles(config: ExperimentConfig, machines: Sequence[Machine]) -> list[dict[str, float]]:
+    """What a trial reserves: itself, and, with a Ray fleet, one bundle per actor that asks for something."""
+    fleet = config.fleet
+    on_gpu = config.train.device.startswith("cuda")
+    if fleet.kind == "local":
+        gpus = (fleet.gpus_per_actor or 1.0) if on_gpu else 0.0
+        return [_bundle(float(config.train.threads), gpus)]
+    fleet = choose_actors(fleet, config.data.num_clients, machines)
+    clients = max(spread_clients(config.data.num_clients, fleet)) + 1
+    needs = [_bundle(fleet.cpus_per_actor, fleet.gpus_per_actor)] * clients
+    if fleet.placement == "separate":
+        cast = algorithms.find(config.algorithm.name).cast()
+        servers = config.data.num_edges * ("edge" in cast) + ("fed" in cast)
+        if "main" in cast:
+            per_client = getattr(cast["main"], "scope", "joint") == "per_client"
+            servers += min(fleet.main_shards or clients, clients) if per_client else 1
+        needs += [_bundle(fleet.cpus_per_server, fleet.gpus_per_server)] * servers
+    needs = [need for need in needs if need]
+    # The trial's own process needs no CPU, and Tune takes an empty first bundle for just that.
+    return [{}, *needs] if needs else [{"CPU": 0.001}]
+
+
+def _bundle(cpus: float, gpus: float) -> dict[str, float]:
+    return {kind: amount for kind, amount in (("CPU", cpus), ("GPU", gpus)) if amount > 0}
+
+
+def check_fits(label: str, need: Sequence[Mapping[str, float]], machines: Sequence[Machine]) -> None:
+    """Refuse a trial that could never start, with both numbers."""
+    for kind in ("CPU", "GPU"):
+        wants = sum(bundle.get(kind, 0.0) for bundle in need)
+        has = sum(machine.get(kind, 0.0) for machine in machines)
+        most = max((machine.get(kind, 0.0) for machine in machines), default=0.0)
+        largest = max((bundle.get(kind, 0.0) for bundle in need), default=0.0)
+        if wants > has + 1e-9 or largest > most + 1e-9:
+            raise UserError(
+                f"the cell '{label}' asks for {wants:g} {kind}, the cluster has {has:g} (at most "
+                f"{most:g} on one machine): lower fleet.client_actors, "
+                f"fleet.{kind.lower()}s_per_actor or train.threads"
+            )
+
+
+def at_once(needs: Sequence[Sequence[Mapping[str, float]]], machines: Sequence[Machine]) -> int:
+    """How many of the cells, in order, the cluster takes at the same time."""
+    free = {kind: sum(machine.get(kind, 0.0) for machine in machines) for kind in ("CPU", "GPU")}
+    count = 0
+    for need in needs:
+        for kind in free:
+            free[kind] -= sum(bundle.get(kind, 0.0) for bundle in need)
+        if min(free.values()) < -1e-9:
+            break
+        count += 1
+    return max(count, 1)

@@ -3,7 +3,7 @@
 from rayfl.data.config import DataConfig, PartitionConfig, SyntheticConfig
 from rayfl.data.datasets import DATASETS, Built, DatasetInfo, Split
 from rayfl.data.partition import Partition, Statistics, load_partition, partition, save_partition
-from rayfl.data.picture import draw_partition
+from rayfl.data.picture import describe, draw_partition
 from rayfl.data.schemes import SCHEMES
 from rayfl.data.splits import FederatedData, load
 from rayfl.data.store import Dataset, open_dataset
@@ -21,6 +21,7 @@ __all__ = [
     "Split",
     "Statistics",
     "SyntheticConfig",
+    "describe",
     "draw_partition",
     "load",
     "load_partition",

@@ -6,10 +6,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rayfl.data.config import DataConfig
 from rayfl.data.partition import Partition
 
 FEW = 60
 """Up to so many clients have a bar of their own; above, bars merge into a skyline."""
+
+
+def describe(config: DataConfig, seed: int) -> str:
+    """A dataset and how it is divided, as a title."""
+    law = config.partition
+    scheme = f" {law.scheme}" if law.kind == "dirichlet" else ""
+    alpha = f", alpha {law.alpha:g}" if law.kind in ("dirichlet", "quantity") else ""
+    return f"{config.name}, {law.kind}{scheme}{alpha}, seed {seed}"
 
 
 def draw_partition(
