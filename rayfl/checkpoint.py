@@ -32,7 +32,7 @@ def load_latest(folder: Path) -> dict[str, Any] | None:
         if hashlib.sha256(payload).hexdigest().encode() == digest:
             state: dict[str, Any] = torch.load(io.BytesIO(payload), weights_only=True)
             return state
-        _LOG.warning("checkpoint %s is damaged: going back to the one before it", path)
+        _LOG.warning("checkpoint %s is damaged: going back to the one before it, if there is one", path)
     return None
 
 

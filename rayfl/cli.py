@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    with _warnings_on_stderr():
+    with _warnings_on_stderr(), _terminated_like_interrupted():
         try:
             return _main(arguments)
         except UserError as error:
@@ -53,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except RunFailed as error:
             if error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)
+            for note in getattr(error, "__notes__", ()):
+                print(note, file=sys.stderr)
             _say(f"error: {_line(error)}")
             return FAILED
         except KeyboardInterrupt:
@@ -66,6 +69,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
             _say(f"error: {type(error).__name__}: {_line(error)}")
             return FAILED
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """A batch system's SIGTERM ends a run as cleanly as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _main(arguments: list[str]) -> int:
@@ -268,7 +284,7 @@ def partition(args: argparse.Namespace) -> int:
         if args.picture:
             data.draw_partition(divided, train.labels, train.num_classes, args.picture, title)
         if args.save:
-            data.save_partition(divided, args.save)
+            data.save_partition(divided, args.save, train.labels)
     except (OSError, ValueError) as error:
         raise UserError(f"can't write the partition: {error}; choose another place") from error
     if args.json:

@@ -162,6 +162,11 @@ class Experiment:
                 "participation=%g of %d clients is less than one: one client per round takes part",
                 config.participation, facts.num_clients,
             )  # fmt: skip
+        empty = sum(edge not in facts.client_edges for edge in range(facts.num_edges))
+        if empty and "edge" in self.blueprint.algorithm.cast():
+            _LOG.warning("%d of %d edge servers have no client", empty, facts.num_edges)
+        if config.dropout_rate == 1:
+            _LOG.warning("dropout_rate=1: no client ever takes part, the model stays as it is")
         if config.clip_norm is not None and "main" in self.blueprint.algorithm.cast():
             _LOG.warning("clip_norm clips each side by its own norm: the result depends on the cut")
 
@@ -194,6 +199,8 @@ class Experiment:
         self.history.append(row)
         if not math.isfinite(row.get("global/test_loss", 0.0)):
             self.status = "DIVERGED"
+            loss = row["global/test_loss"]
+            _LOG.warning("diverged: the test loss of round %d is %s", self.round, loss)
         elif last:
             self.status = "FINISHED"
         return row

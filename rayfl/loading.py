@@ -8,6 +8,7 @@ import datetime
 import itertools
 import logging
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ import yaml
 
 from rayfl import algorithms, checking
 from rayfl.config import ExperimentConfig, SweepConfig, When, flatten
+from rayfl.data import load_partition
 from rayfl.errors import UserError
 from rayfl.suggest import unknown
 
@@ -190,12 +192,22 @@ def _resolve(layers: _Layers, *, warn: bool) -> ExperimentConfig:
         fallen = ", ".join(f"algorithm.{key}" for key in lost)
         _LOG.warning("the preset's %s fell away: method '%s' has no such knob", fallen, name)
     config = checking.check(lay(base, layers.user), method)
+    config = _with_file_hash(config)
     law, asked = config.data.partition, flatten(layers.user)
     if warn and "data.partition.alpha" in asked and law.kind not in ("dirichlet", "quantity"):
         _LOG.warning(
             "data.partition.alpha has no effect with data.partition.kind=%s: set kind to dirichlet", law.kind
         )
     return config
+
+
+def _with_file_hash(config: ExperimentConfig) -> ExperimentConfig:
+    """A partition file is known by what it holds, so that another file of its name is another experiment."""
+    law = config.data.partition
+    if law.kind != "file" or law.path is None or law.file_hash is not None:
+        return config
+    law = replace(law, path=os.path.abspath(law.path), file_hash=load_partition(law.path).hash)
+    return replace(config, data=replace(config.data, partition=law))
 
 
 def _method_name(layer: Nested) -> str | None:

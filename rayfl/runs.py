@@ -175,7 +175,7 @@ def stopped(experiment: Experiment, status: str) -> Result:
     history = list(experiment.history)
     return Result(
         status=status,
-        rounds=experiment.round if history else 0,
+        rounds=int(history[-1]["round"]) if history else 0,
         metrics=dict(history[-1]) if history else {},
         history=history,
         weights_sha256="",
@@ -329,9 +329,7 @@ def disk_trouble(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise RunFailed(
-            f"no space left in '{folder}': free some and go on from the last checkpoint with --resume"
-        ) from error
+        raise RunFailed(f"no space left in '{folder}': free some and go on with --resume") from None
 
 
 def write_run_id(folder: Path, uri: str, run_id: str | None) -> None:

@@ -1,5 +1,5 @@
-"""Ray Tune, as the scheduler of a sweep's cells: one process is reused from trial to trial. The only import of
-ray.tune.
+"""Ray Tune as the scheduler of a sweep: one trial per cell, one process reused from trial to trial. The only
+import of ray.tune.
 
 Cells are known by the hash of their config and keep their own results and checkpoints (see rayfl.runs), so
 Tune's snapshots are not used: a re-issued sweep looks at the folders and runs what is left. The driver alone
@@ -187,10 +187,10 @@ def _on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def kept_signals() -> Iterator[None]:
     """Ray and Tune put handlers of their own in place of the caller's."""
-    handlers: dict[int, Any] = {}
+    handlers: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            handlers[number] = signal.getsignal(number)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+        handlers = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
     finally:

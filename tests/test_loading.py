@@ -5,11 +5,13 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from rayfl.algorithms import ALGORITHMS
 from rayfl.config import ExperimentConfig, SweepConfig
+from rayfl.data import Partition, save_partition
 from rayfl.errors import UserError
 from rayfl.loading import dump, load_experiment, load_sweep, parse_override, presets
 
@@ -292,3 +294,15 @@ def test_a_sweep_file_must_be_one(tmp_path: Path) -> None:
 def test_a_sweep_made_in_python_is_checked_too() -> None:
     with pytest.raises(UserError, match="sed"):
         SweepConfig(name="x", grid={"sed": (0, 1)}).cells()
+
+
+def test_a_partition_file_is_known_by_what_it_holds(tmp_path: Path) -> None:
+    """Another file under the same name is another experiment."""
+    path = tmp_path / "p.npz"
+    source = {"data": {"num_clients": 2, "partition": {"kind": "file", "path": str(path)}}}
+    found = []
+    for first in ([0, 1], [0, 2]):
+        save_partition(Partition.of([first, [3]]), path, np.arange(4))
+        found.append(load_experiment(source))
+    assert found[0].cell_hash != found[1].cell_hash
+    assert load_experiment(found[0]) == found[0]

@@ -42,7 +42,7 @@ def plan(config: FleetConfig, machines: list[dict[str, float]], method: str = "s
         (
             FleetConfig(clients_per_actor=1),
             LAPTOP,
-            r"8 client actors.*there are 2 CPU.*fleet.client_actors=2",
+            r"8 client actors.*there are 2 CPU.*fleet.clients_per_actor=4",
         ),
         (
             FleetConfig(client_actors=2, placement="separate", cpus_per_server=1),

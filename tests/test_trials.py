@@ -243,7 +243,8 @@ def test_interrupted_and_issued_again_equals_never_stopped(
 ) -> None:
     class Interrupt(Notes):
         def row(self, label: str, rounds: int, row: Mapping[str, float]) -> None:
-            if row["round"] >= 5:
+            if row["round"] >= 5 and not self.lines.count("stop"):
+                self.lines.append("stop")
                 os.kill(os.getpid(), signal.SIGINT)
 
     (home / "slow").write_text("")
@@ -277,7 +278,7 @@ def test_ray_fleets_get_a_bundle_per_actor(ray_cluster: None, tmp_path: Path) ->
     notes = Notes()
     table = sweeps.run_sweep(plan, tmp_path, show=notes)
     assert notes.lines[0].endswith("1 to run, 1 at once")
-    assert table.status.tolist() == ["FINISHED"], table.error.tolist()
+    assert table.status.tolist() == ["FINISHED"], [*table.error, notes.lines, notes.ended]
     local = sweep("here", {"algorithm.name": ["splitfed_v1"]}, rounds=2, **{"tracking.enabled": False})
     assert runs.execute(local.cells()[0], tmp_path).weights_sha256 == table.weights_sha256[0]
 

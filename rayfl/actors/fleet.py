@@ -15,7 +15,7 @@ from ray import cloudpickle
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rayfl.actors.placement import ACTORS, choose_actors, nodes, preflight, requests
+from rayfl.actors.placement import ACTORS, choose_actors, nodes, preflight, requests, this_machine
 from rayfl.actors.shell import Poison
 from rayfl.errors import PartyLost, RunFailed
 from rayfl.fleet import Fleet
@@ -23,8 +23,13 @@ from rayfl.host import Blueprint
 from rayfl.layout import FleetConfig, plan_layout
 from rayfl.shell import Request
 
-ENVIRONMENT = {"RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""What workers must find in their environment: tensors are mapped from the store, not copied."""
+ENVIRONMENT = {
+    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",
+}
+"""What workers must find in their environment: tensors are mapped from the store, not copied; and workers
+are no less urgent than other processes (Ray's default starves them on a shared machine)."""
 
 
 def ensure_ray(num_cpus: int | None = None) -> bool:
@@ -114,6 +119,10 @@ class RayFleet(Fleet):
         self._handles: list[tuple[str, dict[str, float], Any]] = []
         self._pool = pool
         self._lost = False
+        if not ray.is_initialized() and not os.environ.get("RAY_ADDRESS"):
+            here = [this_machine()]
+            chosen = choose_actors(config, blueprint.facts.num_clients, here)
+            preflight(plan_layout(blueprint, chosen), chosen, here)
         self._owns_ray = ensure_ray()
         try:
             machines = nodes()
@@ -141,7 +150,8 @@ class RayFleet(Fleet):
         if late:
             raise RunFailed(
                 f"{len(late)} of {len(ready)} actors did not start within {config.start_timeout_s:g} s: "
-                f"the cluster is busy or short of memory; wait, or lower fleet.client_actors"
+                f"the cluster is busy or short of memory; raise fleet.start_timeout_s or lower "
+                f"fleet.client_actors, and go on with --resume"
             )
         self.pids: list[int] = self._resolve(ready)
         self._hosts = [_Actor(handle) for _, _, handle in self._handles]

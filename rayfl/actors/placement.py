@@ -1,10 +1,12 @@
-"""What a fleet, or a sweep's cell, asks of a cluster, held against what the cluster has, before anything starts."""
+"""What a fleet or a cell of a sweep asks of a cluster, held against what there is, before anything starts."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import ray
+import torch
 from ray.util.placement_group import PlacementGroup, get_current_placement_group
 
 from rayfl import algorithms
@@ -30,6 +32,11 @@ ACTORS: dict[str, type[ShellActor]] = {
 def requests(layout: Layout, config: FleetConfig) -> list[dict[str, float]]:
     """What each host of a layout reserves, in order."""
     return [ACTORS[host.kind].resources(config) for host in layout.hosts]
+
+
+def this_machine() -> dict[str, float]:
+    """What Ray would find here, if it started now."""
+    return {"CPU": float(len(os.sched_getaffinity(0))), "GPU": float(torch.cuda.device_count())}
 
 
 def nodes() -> list[dict[str, float]]:
@@ -81,7 +88,11 @@ def preflight(layout: Layout, config: FleetConfig, machines: Sequence[Machine]) 
     needs = requests(layout, config)
     want = {"CPU": sum(need["num_cpus"] for need in needs), "GPU": sum(need["num_gpus"] for need in needs)}
     if actors > room:
-        remedy = f"set fleet.client_actors={room}" if room else "ask for less per actor or fleet.kind=local"
+        remedy = "ask for less per actor or fleet.kind=local"
+        if room and config.clients_per_actor is not None:
+            remedy = f"set fleet.clients_per_actor={math.ceil(len(layout.ids('client')) / room)}"
+        elif room:
+            remedy = f"set fleet.client_actors={room}"
         raise UserError(
             f"{actors} client actors with {config.cpus_per_actor:g} CPU and {share:g} GPU each don't fit: "
             f"there are {have['CPU']:g} CPU and {have['GPU']:g} GPU, which is room for {room}; {remedy}"

@@ -34,7 +34,9 @@ class PartitionConfig:
     sigma: Annotated[float, Ge(0)] = 1.0
     """Standard deviation of the log of a client's size (kind quantity, law lognormal)."""
     path: str | None = None
-    """The ``.npz`` file written by ``save_partition`` (kind file)."""
+    """The ``.npz`` file written by ``rayfl partition --save`` (kind file)."""
+    file_hash: str | None = None
+    """Fingerprint of what the file holds, filled in when a config is loaded (kind file)."""
 
 
 @dataclass(frozen=True, kw_only=True)

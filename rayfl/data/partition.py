@@ -109,7 +109,7 @@ def partition(
     rng = numpy_generator(seed, "partition")
     total = len(labels)
     if config.kind == "file":
-        return _from_file(config, total, num_clients)
+        return _from_file(config, labels, num_clients)
     if config.kind == "iid":
         return Partition.of(_deal(permutation(rng, total), even(total, num_clients)))
     if config.kind == "shards":
@@ -256,8 +256,9 @@ def _at_least(result: Partition, config: PartitionConfig) -> Partition:
     return result
 
 
-def save_partition(p: Partition, path: str | os.PathLike[str]) -> None:
-    """Write ``p`` as ``.npz``: ``rows`` (client after client), ``sizes`` and ``tries``; no pickle inside."""
+def save_partition(p: Partition, path: str | os.PathLike[str], labels: Ints) -> None:
+    """Write ``p`` as ``.npz``: ``rows`` (client after client), ``sizes``, ``tries``, and the fingerprint of
+    the training set's ``labels``, so that it is never taken for another dataset's; no pickle inside."""
     target = Path(path)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     with partial.open("wb") as f:
@@ -266,6 +267,7 @@ def save_partition(p: Partition, path: str | os.PathLike[str]) -> None:
             rows=np.concatenate(p.indices),
             sizes=np.array([len(r) for r in p.indices]),
             tries=np.array(p.tries),
+            dataset=np.array(_fingerprint(labels)),
         )
     partial.replace(target)
 
@@ -292,11 +294,27 @@ def load_partition(path: str | os.PathLike[str]) -> Partition:
     return Partition.of(_deal(rows, sizes), int(tries))
 
 
-def _from_file(config: PartitionConfig, total: int, num_clients: int) -> Partition:
+def _fingerprint(labels: Ints) -> str:
+    return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
+
+
+def _from_file(config: PartitionConfig, labels: Ints, num_clients: int) -> Partition:
     """The stored partition, refused where it doesn't fit the dataset; its sizes are taken as they are."""
     if config.path is None:
-        raise UserError("partition.kind=file needs a file, got none: set partition.path=<file>.npz")
+        raise UserError("data.partition.kind=file needs a file, got none: set data.partition.path=<file>.npz")
+    total = len(labels)
     p = load_partition(config.path)
+    if config.file_hash is not None and p.hash != config.file_hash:
+        raise UserError(
+            f"partition file {config.path} holds {p.hash}, this experiment was set up with "
+            f"{config.file_hash}: bring the old file back, or load the config anew"
+        )
+    with np.load(config.path, allow_pickle=False) as stored:
+        if "dataset" in stored and str(stored["dataset"]) != _fingerprint(labels):
+            raise UserError(
+                f"partition file {config.path} was made for another training set than this one of {total} "
+                f"samples: use the dataset it was made for"
+            )
     if len(p.indices) != num_clients:
         raise UserError(
             f"partition file {config.path} has {len(p.indices)} clients, num_clients={num_clients} was "

@@ -302,7 +302,7 @@ def test_impossible_alphas_are_refused(alpha: float, kind: str) -> None:
         ({"kind": "dirichlet", "max_tries": 0}, 2, "partition.max_tries must be at least 1"),
         ({"kind": "dirichlet", "scheme": "niid"}, 2, "did you mean 'niid_bench'"),
         ({"kind": "dirichelt"}, 2, "did you mean 'dirichlet'"),
-        ({"kind": "file"}, 2, "set partition.path"),
+        ({"kind": "file"}, 2, "set data.partition.path"),
         ({}, 0, "num_clients must be at least 1"),
     ],
 )
@@ -321,15 +321,19 @@ def test_empty_clients_only_where_allowed() -> None:
 def test_round_trip_through_a_file(tmp_path: Path) -> None:
     p = partition(LABELS, 10, PartitionConfig(kind="dirichlet"), 10, 0)
     path = tmp_path / "p.npz"
-    save_partition(p, path)
+    save_partition(p, path, LABELS)
     q = load_partition(path)
     assert (q.hash, q.tries) == (p.hash, p.tries)
     assert [f.name for f in tmp_path.iterdir()] == ["p.npz"]
     config = PartitionConfig(kind="file", path=str(path))
     assert partition(LABELS, 10, config, 10, 99).hash == p.hash
+    with pytest.raises(UserError, match="made for another training set"):
+        partition((LABELS + 1) % 10, 10, config, 10, 99)
+    with pytest.raises(UserError, match=f"holds {p.hash}, this experiment was set up with 0123"):
+        partition(LABELS, 10, PartitionConfig(kind="file", path=str(path), file_hash="0123"), 10, 99)
     with pytest.raises(UserError, match="has 10 clients, num_clients=9"):
         partition(LABELS, 10, config, 9, 0)
-    with pytest.raises(UserError, match="training set has 40000"):
+    with pytest.raises(UserError, match="another training set than this one of 40000"):
         partition(LABELS[:40_000], 10, config, 10, 0)
 
 
@@ -367,7 +371,7 @@ def test_pickles_and_double_rows_in_files_are_refused(tmp_path: Path) -> None:
 
 def test_empty_clients_in_files_need_leave(tmp_path: Path) -> None:
     path = tmp_path / "p.npz"
-    save_partition(Partition.of([[0, 1], []]), path)
+    save_partition(Partition.of([[0, 1], []]), path, LABELS)
     with pytest.raises(UserError, match="empty clients"):
         partition(LABELS, 10, PartitionConfig(kind="file", path=str(path)), 2, 0)
     allowed = PartitionConfig(kind="file", path=str(path), min_size=0)

@@ -98,7 +98,7 @@ def test_client_tests_keep_the_mix(root: str) -> None:
 
 def test_an_exported_partition_is_the_same_again(root: str, tmp_path: Path) -> None:
     fd = load(config(root, partition=PartitionConfig(kind="dirichlet")), 3)
-    save_partition(fd.partition, tmp_path / "p.npz")
+    save_partition(fd.partition, tmp_path / "p.npz", fd.train.labels)
     stored = config(root, partition=PartitionConfig(kind="file", path=str(tmp_path / "p.npz")))
     assert load(stored, 3).partition.hash == fd.partition.hash
     elsewhere = load(stored, 4)
