@@ -111,6 +111,14 @@ def make_fleet(config: ExperimentConfig, blueprint: Blueprint) -> Fleet:
     return RayFleet(blueprint, config.fleet)
 
 
+def check_fleet(config: ExperimentConfig) -> None:
+    """Refuse a fleet that can't be had, before anything slow is started."""
+    if config.fleet.kind == "ray":
+        from rayfl.actors.fleet import check_here
+
+        check_here(make_blueprint(config)[0], config.fleet)
+
+
 class Experiment:
     """Steps through the rounds of one config."""
 

@@ -32,7 +32,7 @@ from filelock import FileLock, Timeout
 from rayfl import checkpoint, data, metrics
 from rayfl.config import ExperimentConfig
 from rayfl.errors import RunFailed, UserError
-from rayfl.experiment import Experiment, Observer, Result
+from rayfl.experiment import Experiment, Observer, Result, check_fleet
 
 if TYPE_CHECKING:
     from rayfl.tracking import MLflowObserver
@@ -242,6 +242,7 @@ def execute(
         if stored is not None and stored.result.status in ENDED:
             _LOG.info("this experiment has ended before: here is its result")
             return stored.result
+        check_fleet(config)
         tracker = _tracker(config, out, folder, resume)
         with disk_trouble(folder):
             experiment = begin(folder, config, resume)

@@ -60,4 +60,4 @@ def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     result = eval(call.replace('["rounds=3"]', '["rounds=1", "tracking.enabled=false"]'), {"rayfl": rayfl})
     assert result.status == "FINISHED"
-    assert loading.load_sweep(eval(re.findall(r"rayfl\.sweep\((.*?)\)\n", code, re.S)[0])).cells()
+    assert loading.load_sweep(eval(re.findall(r"rayfl\.sweep\((.*?)\)\n", code, re.S)[0].strip())).cells()

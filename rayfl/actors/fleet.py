@@ -80,6 +80,14 @@ class _Actor:
         return self.handle.settle.remote(tuple(free))
 
 
+def check_here(blueprint: Blueprint, config: FleetConfig) -> None:
+    """Refuse what could not start on this machine, where this is the one that Ray would start on."""
+    if not ray.is_initialized() and not os.environ.get("RAY_ADDRESS"):
+        here = [this_machine()]
+        chosen = choose_actors(config, blueprint.facts.num_clients, here)
+        preflight(plan_layout(blueprint, chosen), chosen, here)
+
+
 class ActorPool:
     """Actors that outlive a fleet, for the next one: starting a process costs seconds."""
 
@@ -119,10 +127,7 @@ class RayFleet(Fleet):
         self._handles: list[tuple[str, dict[str, float], Any]] = []
         self._pool = pool
         self._lost = False
-        if not ray.is_initialized() and not os.environ.get("RAY_ADDRESS"):
-            here = [this_machine()]
-            chosen = choose_actors(config, blueprint.facts.num_clients, here)
-            preflight(plan_layout(blueprint, chosen), chosen, here)
+        check_here(blueprint, config)
         self._owns_ray = ensure_ray()
         try:
             machines = nodes()

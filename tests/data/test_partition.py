@@ -233,11 +233,11 @@ def test_iid_sizes_differ_by_at_most_one() -> None:
     ],
 )
 def test_hopeless_draws_end_with_the_knobs_named(n: int, alpha: float, scheme: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     config = PartitionConfig(kind="dirichlet", scheme=scheme, alpha=alpha)  # type: ignore[arg-type]
     with pytest.raises(UserError) as e:
         partition(LABELS, 10, config, n, 0)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     message = str(e.value)
     for part in (
         f"num_clients={n}",

@@ -157,8 +157,8 @@ def test_costs_are_quick_and_remembered() -> None:
     model = build(ModelConfig(), CIFAR, 10, 0)
     durations = []
     for _ in range(10):
-        start = time.perf_counter()
+        start = time.process_time()
         block_costs(model, CIFAR)
-        durations.append(time.perf_counter() - start)
+        durations.append(time.process_time() - start)
     assert min(durations) < 0.05
     assert model_costs(RESNET, CIFAR, 10) is model_costs(RESNET, CIFAR, 10)
