@@ -25,7 +25,7 @@ def small_cnn(method: str) -> ExperimentConfig:
 
 
 def resnet18(
-    method: str, clients: int = 4, samples: int = 64, train: TrainConfig | None = None
+    method: str, clients: int = 4, samples: int = 32, train: TrainConfig | None = None
 ) -> ExperimentConfig:
     """Clients of 32x32 colour images and a ResNet-18 of 11 million parameters."""
     return _config(method, "resnet18", clients, samples, channels=3, size=32, train=train)

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rayfl import algorithms, checkpoint, data, metrics, models, tree
 from rayfl.config import ExperimentConfig
 from rayfl.errors import PartyLost, RunFailed, UserError
-from rayfl.evaluation import Score
 from rayfl.fleet import Fleet, LocalFleet
 from rayfl.host import Blueprint, Facts
 from rayfl.ledger import Ledger
@@ -246,45 +244,10 @@ class Experiment:
                 parcel = self._evaluators.score(*self.algorithm.global_model(self.round))
             self.fleet.settle()
             scores = self.fleet.gather(parcel)
-        return self._personal_metrics(scores) if self.personal else self._global_metrics(scores)
-
-    def _global_metrics(self, scores: dict[int, tuple[Score, Score]]) -> dict[str, float]:
-        test, train = self.data.test, self.data.train
-        predictions, loss = _join([score for score, _ in scores.values()])
-        self.predictions = predictions
-        hits = predictions == test.labels
-        confusion = metrics.confusion_matrix(test.labels, predictions, test.num_classes)
-        row = {
-            "global/test_accuracy": float(hits.mean()),
-            "global/test_loss": loss / len(hits),
-            "global/test_macro_f1": metrics.macro_f1(confusion),
-        }
-        row.update(
-            metrics.over_clients(
-                [float(hits[rows].mean()) for rows in self.data.client_test_indices if len(rows)]
-            )
-        )
-        rows = self.data.validation_indices
-        if len(rows):
-            predictions, loss = _join([score for _, score in scores.values()])
-            row["global/val_accuracy"] = float((predictions == train.labels[rows]).mean())
-            row["global/val_loss"] = loss / len(rows)
+        if self.personal:
+            return metrics.of_personal_models(scores, self.data)
+        row, self.predictions = metrics.of_global_model(scores, self.data)
         return row
-
-    def _personal_metrics(self, scores: dict[int, tuple[Score, Score]]) -> dict[str, float]:
-        labels = self.data.test.labels
-        everywhere, own, losses = [], [], []
-        for client, (on_all, on_own) in scores.items():
-            everywhere.append(float((on_all.predictions.numpy() == labels).mean()))
-            losses.append(on_all.loss / len(labels))
-            rows = self.data.client_test_indices[client]
-            if len(rows):
-                own.append(float((on_own.predictions.numpy() == labels[rows]).mean()))
-        return {
-            "global/test_accuracy": float(np.mean(everywhere)),
-            "global/test_loss": float(np.mean(losses)),
-            **metrics.over_clients(own),
-        }
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The global model: state-dict entries, those of personal parts named ``client<i>/...``."""
@@ -397,9 +360,3 @@ class Experiment:
         self._saved = state
         if self.round >= self.config.rounds:
             self.status = "FINISHED"
-
-
-def _join(scores: Sequence[Score]) -> tuple[metrics.Ints, float]:
-    """All slices' predictions in order, and the loss summed slice after slice."""
-    predictions = torch.cat([score.predictions for score in scores]).numpy()
-    return predictions, math.fsum(score.loss for score in scores)

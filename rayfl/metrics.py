@@ -1,9 +1,14 @@
 """Numbers made of predictions, and of a run's history."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
+
+from rayfl.data import FederatedData
+from rayfl.evaluation import Score
 
 Ints = npt.NDArray[np.int64]
 History = Sequence[Mapping[str, float]]
@@ -34,6 +39,50 @@ def over_clients(accuracies: Sequence[float]) -> dict[str, float]:
         "client/test_accuracy_std": float(ordered.std()),
         "client/test_accuracy_worst10": float(worst.mean()),
     }
+
+
+def of_global_model(
+    scores: Mapping[int, tuple[Score, Score]], data: FederatedData
+) -> tuple[dict[str, float], Ints]:
+    """A row's metrics and the [n_test] predictions, from every slice's score on test and validation rows."""
+    test, train, rows = data.test, data.train, data.validation_indices
+    predictions, loss = _join([score for score, _ in scores.values()])
+    hits = predictions == test.labels
+    confusion = confusion_matrix(test.labels, predictions, test.num_classes)
+    row = {
+        "global/test_accuracy": float(hits.mean()),
+        "global/test_loss": loss / len(hits),
+        "global/test_macro_f1": macro_f1(confusion),
+        **over_clients([float(hits[mine].mean()) for mine in data.client_test_indices if len(mine)]),
+    }
+    if len(rows):
+        predicted, loss = _join([score for _, score in scores.values()])
+        row["global/val_accuracy"] = float((predicted == train.labels[rows]).mean())
+        row["global/val_loss"] = loss / len(rows)
+    return row, predictions
+
+
+def of_personal_models(scores: Mapping[int, tuple[Score, Score]], data: FederatedData) -> dict[str, float]:
+    """A row's metrics from every client's score on the whole test set and on its own test rows."""
+    labels = data.test.labels
+    everywhere, own, losses = [], [], []
+    for client, (on_all, on_own) in scores.items():
+        everywhere.append(float((on_all.predictions.numpy() == labels).mean()))
+        losses.append(on_all.loss / len(labels))
+        rows = data.client_test_indices[client]
+        if len(rows):
+            own.append(float((on_own.predictions.numpy() == labels[rows]).mean()))
+    return {
+        "global/test_accuracy": float(np.mean(everywhere)),
+        "global/test_loss": float(np.mean(losses)),
+        **over_clients(own),
+    }
+
+
+def _join(scores: Sequence[Score]) -> tuple[Ints, float]:
+    """All slices' predictions in order, and the sum of their losses."""
+    predictions = torch.cat([score.predictions for score in scores]).numpy()
+    return predictions, math.fsum(score.loss for score in scores)
 
 
 def final(history: History, targets: Sequence[float]) -> dict[str, float]:

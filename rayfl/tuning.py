@@ -168,13 +168,13 @@ def _environment() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C ends the sweep in order, a second one at once."""
+    """Ctrl-C ends the sweep in order, however often it comes: an exception in the middle of Tune's work
+    would leave its processes, and what they reserve, behind. SIGTERM is the way to insist."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         tell()
 
     before = signal.signal(signal.SIGINT, handle)
