@@ -56,14 +56,15 @@ class ShellActor:
             self._failure = _failure(error)
         return os.getpid()
 
-    def call(self, request: Request, *leaves: Any) -> None:
-        """See :meth:`rayfl.shell.Shell.call`."""
+    def call(self, requests: Sequence[Request], *leaves: Any) -> None:
+        """Several calls one after another, see :meth:`rayfl.shell.Shell.call`."""
         for leaf in leaves:
             if isinstance(leaf, Poison) and self._failure is None:
                 self._failure = leaf.cause
         if self._failure is None and self._shell is not None:
             try:
-                self._shell.call(request, leaves)
+                for request in requests:
+                    self._shell.call(request, leaves)
             except Exception as error:
                 self._failure = _failure(error)
 
