@@ -178,9 +178,10 @@ class Experiment:
 
     def _client_costs(self) -> models.BlockCost:
         config, train = self.config, self.data.train
-        blocks = len(self.blueprint.algorithm.cut(config.algorithm, self.blueprint.model())["client"])
+        held = self.blueprint.algorithm.cut(config.algorithm, self.blueprint.model())["client"]
+        names = models.block_names(held)
         costs = models.model_costs(config.model, train.shape, train.num_classes)
-        return models.part_costs(costs[:blocks])[0]
+        return models.part_costs([cost for cost in costs if cost.name in names])[0]
 
     def step(self) -> dict[str, float]:
         """Evaluate before training, then run one round per call; the round's metrics come back."""

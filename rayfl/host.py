@@ -178,10 +178,11 @@ class Learner:
         if self.host.config.reset_optimizer != "keep":
             self.renew_optimizer()
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The part's output, with graph."""
+    def forward(self, inputs: Tensor, blocks: slice | None = None) -> Tensor:
+        """The output of the part, or of some consecutive blocks of it, with graph."""
+        model = self.model if blocks is None else self.model[blocks]
         with self.host.autocast():
-            result: Tensor = self.model(inputs)
+            result: Tensor = model(inputs)
         return result
 
     def step(self) -> None:

@@ -31,8 +31,16 @@ class SmashedBatch:
 
 
 @dataclass(frozen=True)
+class Activations:
+    """A batch at a cut without its labels."""
+
+    values: Tensor = _sent_as("activation")
+    """[b, *cut] output of the sender's last block, without graph."""
+
+
+@dataclass(frozen=True)
 class Gradient:
-    """The answer to a :class:`SmashedBatch`."""
+    """The answer to a :class:`SmashedBatch` or :class:`Activations`."""
 
     values: Tensor = _sent_as("gradient")
     """[b, *cut] derivative of the loss with respect to the activations."""

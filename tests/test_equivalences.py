@@ -45,6 +45,15 @@ def test_splitfed_v1_is_fedavg(model: str, cut: int, optimizer: str, participati
     assert difference(split, fedavg(model, optimizer, participation)) < 1e-10
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("model", "cuts"), CUT_PAIRS)
+def test_splitfed_u_is_fedavg(model: str, cuts: tuple[int, int], optimizer: str) -> None:
+    """The U shape (Vepakomma et al.) moves the loss to the client and changes no number."""
+    config = {"cut_layer": cuts[0], "tail_layer": cuts[1], "participation": 0.5, **OPTIMIZERS[optimizer]}
+    found = tiny.run(tiny.blueprint("splitfed_u", model=model, **config))
+    assert difference(found, fedavg(model, optimizer, 0.5)) < 1e-10
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "bn local": {"bn": "local"},
     "optimiser kept": {"reset_optimizer": "keep"},
@@ -80,7 +89,7 @@ def test_clipping_each_side_breaks_the_identity() -> None:
 
 
 ONE_CLIENT = ["fedavg", "fedprox", "hierfl", "sl", "splitfed_v1", "splitfed_v2", "splitfed_v3",
-              "splitfed_joint", "mergesfl", "hsfl"]  # fmt: skip
+              "splitfed_u", "splitfed_joint", "mergesfl", "hsfl"]  # fmt: skip
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])

@@ -10,6 +10,7 @@ from rayfl.algorithms.hsfl import HSFL
 from rayfl.algorithms.mergesfl import MergeSFL
 from rayfl.algorithms.sl import SL
 from rayfl.algorithms.splitfed_joint import SplitFedJoint
+from rayfl.algorithms.splitfed_u import SplitFedU
 from rayfl.algorithms.splitfed_v1 import SplitFedV1
 from rayfl.algorithms.splitfed_v2 import SplitFedV2
 from rayfl.algorithms.splitfed_v3 import SplitFedV3
@@ -24,6 +25,7 @@ FAMILIES: dict[str, dict[str, type[Algorithm]]] = {
         "splitfed_v1": SplitFedV1,
         "splitfed_v2": SplitFedV2,
         "splitfed_v3": SplitFedV3,
+        "splitfed_u": SplitFedU,
         "splitfed_joint": SplitFedJoint,
         "mergesfl": MergeSFL,
     },

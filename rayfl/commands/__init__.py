@@ -1,0 +1,18 @@
+"""The commands, one file each: its help, its arguments, what it does.
+
+Heavy modules are imported by the command that needs them, so that --help is quick.
+"""
+
+from rayfl.commands import list_names, partition, run, show, sweep, ui
+from rayfl.commands.command import Command
+
+COMMANDS: tuple[Command, ...] = (
+    run.COMMAND,
+    sweep.COMMAND,
+    list_names.COMMAND,
+    show.COMMAND,
+    partition.COMMAND,
+    ui.COMMAND,
+)
+
+__all__ = ["COMMANDS", "Command"]

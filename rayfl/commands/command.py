@@ -1,0 +1,69 @@
+"""What a command is, and what several of them share."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rayfl import text
+
+DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes: all went well, a run failed, the request can't be met, Ctrl-C."""
+
+_SETTINGS = """\
+SOURCE is a preset (rayfl list presets) or a YAML file. Settings are dotted paths with YAML values:
+algorithm.lr=0.05, data.partition.alpha=0.1, data.partition='{kind: dirichlet, alpha: 0.1}'.
+Precedence: defaults < preset < --with files < key=value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One word after ``rayfl``."""
+
+    name: str
+    help: str
+    """One sentence."""
+    examples: str
+    """Shown under --help."""
+    arguments: Callable[[argparse.ArgumentParser], None]
+    """Adds the command's own arguments; ``--json`` is there already."""
+    main: Callable[[argparse.Namespace], int]
+    """Does it and returns the exit code."""
+
+
+def takes_config(parser: argparse.ArgumentParser, what: str) -> None:
+    """SOURCE, ``--with FILE`` and ``key=value``."""
+    parser.add_argument("source", metavar="SOURCE", help=what)
+    parser.add_argument(
+        "settings", metavar="key=value", nargs="*", default=[], help="settings, e.g. rounds=5"
+    )
+    parser.add_argument("--with", dest="with_files", metavar="FILE", action="append", default=[],
+                        help="lay a YAML file over SOURCE; may be repeated")  # fmt: skip
+    parser.epilog = f"{_SETTINGS}\n\n{parser.epilog}"
+
+
+def takes_out(parser: argparse.ArgumentParser, what: str) -> None:
+    """``--out DIR``."""
+    parser.add_argument(
+        "--out", metavar="DIR", default="rayfl-results", help=f"{what} (default: rayfl-results)"
+    )
+
+
+def count(given: str) -> int:
+    """An argument that must be a whole number of at least 1."""
+    if not given.isdecimal() or int(given) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of at least 1 was wanted, got '{given}'")
+    return int(given)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """One object, last on stdout."""
+    sys.stderr.flush()
+    print(json.dumps(text.finite(content)), flush=True)
+
+
+def say(line: str) -> None:
+    """One line on stderr."""
+    print(f"rayfl: {line}", file=sys.stderr, flush=True)

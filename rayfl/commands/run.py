@@ -1,0 +1,57 @@
+"""``rayfl run``: one experiment."""
+
+import argparse
+
+from rayfl.commands.command import DONE, FAILED, Command, print_json, takes_config, takes_out
+
+
+def run(args: argparse.Namespace) -> int:
+    """One experiment."""
+    import rayfl
+    from rayfl import console
+
+    progress = None if args.quiet else console.Progress()
+    try:
+        result = rayfl.run(
+            args.source,
+            overrides=args.settings,
+            with_files=args.with_files,
+            out=args.out,
+            resume=args.resume,
+            observers=() if progress is None else (progress,),
+        )
+    finally:
+        if progress is not None:
+            progress.close()
+    if args.json:
+        print_json(
+            {
+                "status": result.status,
+                "rounds": result.rounds,
+                "metrics": result.metrics,
+                "run_id": result.run_id,
+                "weights_sha256": result.weights_sha256,
+                "cell_hash": result.cell_hash,
+                "partition_hash": result.partition_hash,
+            }
+        )
+    else:
+        print(console.summary(result, args.out))
+    return DONE if result.status == "FINISHED" else FAILED
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``rayfl run`` takes."""
+    takes_config(parser, "a preset or a YAML file")
+    takes_out(parser, "folder of all results")
+    parser.add_argument("--resume", action="store_true", help="go on from this experiment's last checkpoint")
+    parser.add_argument("--quiet", action="store_true", help="no progress lines")
+
+
+EXAMPLES = """\
+  rayfl run splitfed_v1.mnist5k
+  rayfl run fedavg.mnist5k algorithm.lr=0.05 data.partition='{kind: dirichlet, alpha: 0.1}'
+  rayfl run hsfl.mnist5k rounds=50 --resume --out results
+  rayfl run fedavg.digits algorithm.name=my_module:MyMethod --with my_gpu.yaml --json"""
+
+COMMAND = Command(name="run", help="Run one experiment.", examples=EXAMPLES, arguments=arguments, main=run)

@@ -1,0 +1,64 @@
+"""``rayfl sweep``: a grid of experiments."""
+
+import argparse
+import sys
+
+from rayfl.commands.command import DONE, FAILED, Command, count, print_json, say, takes_config, takes_out
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """A grid of experiments."""
+    from rayfl import loading, sweeps
+    from rayfl.progress import Silent, SweepProgress
+
+    plan = loading.load_sweep(args.source, args.settings, args.with_files)
+    progress = Silent() if args.quiet else SweepProgress()
+    frame = sweeps.run_sweep(plan, args.out, args.retry_failed, args.max_concurrent, progress)
+    from rayfl.report.table import grid_table
+
+    table = grid_table(frame)
+    cells = frame.to_dict(orient="records")
+    failed = [cell for cell in cells if cell["status"] not in ("FINISHED", "DIVERGED")]
+    if args.json:
+        status = "FAILED" if failed else "FINISHED"
+        print_json({"status": status, "cells": cells, "table": table.markdown()})
+    else:
+        print(table.plain(colour=sys.stdout.isatty()))
+        print(f"results in {args.out}\nbrowse them with: rayfl ui --out {args.out}")
+    if failed:
+        say(f"error: {len(failed)} of {len(cells)} cells failed: run it again with --retry-failed")
+    return FAILED if failed else DONE
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``rayfl sweep`` takes."""
+    takes_config(parser, "a YAML file with a grid")
+    takes_out(parser, "folder of all results")
+    parser.add_argument("--retry-failed", action="store_true", help="run cells again that failed")
+    parser.add_argument(
+        "--max-concurrent", metavar="N", type=count, help="most cells at once (default: as fit)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress lines")
+
+
+EXAMPLES = """\
+  rayfl sweep tune_configs/demo.yaml
+  rayfl sweep tune_configs/dirichlet_grid.yaml grid.seed=[0,1] rounds=5
+  rayfl sweep tune_configs/demo.yaml --retry-failed --max-concurrent 2
+
+a sweep file:
+  name: my_grid
+  preset: splitfed_v1.mnist5k
+  grid:
+    algorithm.name: [fedavg, splitfed_v1]
+    seed: [0, 1, 2]
+  when:
+    - {if: {algorithm.name: fedavg}, set: {algorithm.lr: 0.1}}"""
+
+COMMAND = Command(
+    name="sweep",
+    help="Run a grid of experiments; finished cells are not run again.",
+    examples=EXAMPLES,
+    arguments=arguments,
+    main=sweep,
+)

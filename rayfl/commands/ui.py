@@ -1,0 +1,66 @@
+"""``rayfl ui``: MLflow over the results."""
+
+import argparse
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from rayfl.commands.command import DONE, Command, count, say, takes_out
+from rayfl.errors import RunFailed, UserError
+
+
+def ui(args: argparse.Namespace) -> int:
+    """MLflow's pages over the results, for this machine only."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or ""
+    if re.match(r"https?://", uri):
+        print(f"the runs are on the server of MLFLOW_TRACKING_URI: open {uri}")
+        return DONE
+    from rayfl import tracking
+    from rayfl.config import TrackingConfig
+
+    if not uri and not (Path(args.out) / "mlflow.db").exists():
+        raise UserError(f"no results in '{args.out}' (mlflow.db is missing): run something or give --out")
+    uri = tracking.store_uri(TrackingConfig(), Path(args.out))
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", args.port))
+        except (OSError, OverflowError) as error:
+            raise UserError(f"port {args.port} is not free: give another one by --port") from error
+    say(f"http://127.0.0.1:{args.port} shows {uri}; stop with Ctrl-C")
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
+    server = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(args.port), "--workers", "1"])
+    # Told to end, this process must not leave the server behind.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code = server.wait()
+    except KeyboardInterrupt:
+        server.terminate()
+        server.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if code:
+        raise RunFailed(f"the MLflow server ended with exit code {code}: its own messages stand above")
+    return DONE
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``rayfl ui`` takes."""
+    takes_out(parser, "folder whose results are shown, unless MLFLOW_TRACKING_URI says where they are")
+    parser.add_argument("--port", type=count, default=5000, help="port (default: 5000)")
+
+
+EXAMPLES = "  rayfl ui\n  rayfl ui --out results --port 5001"
+
+COMMAND = Command(
+    name="ui",
+    help="Browse the results in MLflow, at 127.0.0.1.",
+    examples=EXAMPLES,
+    arguments=arguments,
+    main=ui,
+)
