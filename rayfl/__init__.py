@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 def run(
     config: "str | Path | Mapping[str, Any] | ExperimentConfig",
     *,
-    overrides: Sequence[str] = (),
+    overrides: "Sequence[str] | Mapping[str, Any]" = (),
     with_files: Sequence[str | Path] = (),
     out: str | Path = "rayfl-results",
     resume: bool = False,
@@ -44,8 +44,9 @@ def run(
 ) -> "Result":
     """Run one experiment: a preset's name, a YAML file, nested keys or a config.
 
-    ``overrides`` are settings such as ``"algorithm.lr=0.1"``; ``observers`` are told of every round. With
-    ``resume`` an experiment that has ended in ``out`` is not run again and a half-done one goes on.
+    ``overrides`` are settings, ``["algorithm.lr=0.1"]`` or ``{"algorithm.lr": 0.1}``; ``observers`` are told
+    of every round. With ``resume`` an experiment that has ended in ``out`` is not run again and a half-done
+    one goes on.
     """
     from rayfl import loading, runs
 
@@ -55,7 +56,7 @@ def run(
 def sweep(
     config: "str | Path | Mapping[str, Any] | SweepConfig",
     *,
-    overrides: Sequence[str] = (),
+    overrides: "Sequence[str] | Mapping[str, Any]" = (),
     with_files: Sequence[str | Path] = (),
     out: str | Path = "rayfl-results",
     retry_failed: bool = False,

@@ -27,6 +27,28 @@ SECTIONS = tuple(field.name for field in dataclasses.fields(ExperimentConfig))
 """The keys of an experiment's first level."""
 
 
+_ALSO_CALLED = {
+    "learning_rate": "lr",
+    "eta": "lr",
+    "epochs": "local_epochs",
+    "clients": "num_clients",
+    "n_clients": "num_clients",
+    "edges": "num_edges",
+    "fraction": "participation",
+    "frac": "participation",
+    "dataset": "data.name",
+    "method": "algorithm.name",
+    "gpus": "gpus_per_actor",
+    "num_gpus": "gpus_per_actor",
+    "workers": "client_actors",
+    "cut": "cut_layer",
+    "bs": "batch_size",
+    "wd": "weight_decay",
+    "num_rounds": "rounds",
+}
+"""What other tools call some keys."""
+
+
 def knobs(method: type[Algorithm]) -> tuple[str, ...]:
     """The keys of ``algorithm`` under a method."""
     return tuple(field.name for field in dataclasses.fields(method.Config))
@@ -95,6 +117,10 @@ def _nearest(path: str, known: Mapping[str, Any], methods: Sequence[type[Algorit
     leaves = [key for key, hint in known.items() if not dataclasses.is_dataclass(hint)]
     name = path.rpartition(".")[2]
     head, _, rest = path.partition(".")
+    called = _ALSO_CALLED.get(name)
+    meant = [key for key in leaves if called in (key, key.rpartition(".")[2])]
+    if meant:
+        return f"did you mean '{meant[0]}'?"
     if head == "algorithm" and rest:
         near = difflib.get_close_matches(path, leaves, n=1, cutoff=0.9)
         if near:
@@ -235,8 +261,7 @@ def _show(value: Any) -> str:
 
 def _check_names(config: ExperimentConfig) -> None:
     algorithms.find(config.algorithm.name)
-    if config.data.name not in data.DATASETS:
-        raise unknown("dataset", config.data.name, data.DATASETS)
+    data.check_name(config.data)
     if config.model.name not in models.MODELS:
         raise unknown("model", config.model.name, models.MODELS)
 

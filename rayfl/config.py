@@ -55,7 +55,9 @@ class ExperimentConfig:
     checkpoint_every: Annotated[int, Ge(1)] = 5
     """Rounds between checkpoints."""
     targets: tuple[Annotated[float, Gt(0), Le(1)], ...] = ()
-    """Test accuracies whose first round, bytes and time are reported."""
+    """Test accuracies (Dice for segmentation) whose first round, bytes and time are reported."""
+    benign: tuple[str, ...] = ()
+    """Classes counted as benign although the dataset calls them dangerous to overlook, e.g. [AK]."""
     algorithm: TrainingConfig = field(default_factory=FedAvg.Config)
     """The method and its knobs; which keys exist depends on ``algorithm.name``."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -71,8 +73,12 @@ class ExperimentConfig:
 
     @property
     def cell_hash(self) -> str:
-        """The name of this experiment's results: a hash of all that may change them (so not of tracking)."""
+        """The name of this experiment's results: a hash of all that may change them.
+
+        So not of tracking, nor of where data were prepared from and how far ahead they are read.
+        """
         content = {key: value for key, value in self.to_dict().items() if key != "tracking"}
+        del content["data"]["source"], content["data"]["prefetch"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -1,24 +1,19 @@
-"""How well a model does: predictions and losses on fixed rows, and the metrics made of them."""
+"""How a model does on fixed rows, scored as the task has it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rayfl.host import Host, Source
 from rayfl.messages import Weights
+from rayfl.tasks import Score, join
 from rayfl.training import Rows
 
-
-@dataclass(frozen=True)
-class Score:
-    """How a model did on some rows."""
-
-    predictions: Tensor
-    """[n] int64 class predicted for each row."""
-    loss: float
-    """Sum of the cross-entropy over the rows."""
+MOST_ROWS = 256
+MOST_VALUES = 1 << 22
+"""Of a batch: 256 small images, or as many large ones as any party has the memory for."""
 
 
 def whole(host: Host, parts: Sequence[Weights]) -> nn.Sequential:
@@ -38,13 +33,19 @@ def whole(host: Host, parts: Sequence[Weights]) -> nn.Sequential:
     return model
 
 
-def evaluate(host: Host, model: nn.Sequential, source: Source, rows: Rows, batch_size: int = 256) -> Score:
-    """Predictions and summed loss of a model on some rows, in batches of a fixed size."""
-    predictions, loss = [torch.zeros(0, dtype=torch.int64)], 0.0
+def evaluate(host: Host, model: nn.Sequential, source: Source, rows: Rows) -> Score:
+    """The score of a model on some rows, in batches whose size depends on the shape of the images alone."""
+    if len(rows) == 0:
+        return host.task.nothing(host.facts.num_classes)
+    pieces, loss = [], 0.0
+    size = _batch_size(host.batch(source, rows[:1]).inputs.numel())
     with torch.inference_mode(), host.autocast():
-        for start in range(0, len(rows), batch_size):
-            batch = host.batch(source, rows[start : start + batch_size])
-            logits = model(batch.inputs).double()
-            loss += float(nn.functional.cross_entropy(logits, batch.labels, reduction="sum"))
-            predictions.append(logits.argmax(1).cpu())
-    return Score(torch.cat(predictions), loss)
+        for start in range(0, len(rows), size):
+            batch = host.batch(source, rows[start : start + size])
+            pieces.append(host.task.score(model(batch.inputs), batch.labels))
+            loss += pieces[-1].loss
+    return replace(join(pieces), loss=loss)
+
+
+def _batch_size(values_per_row: int) -> int:
+    return min(MOST_ROWS, max(1, MOST_VALUES // values_per_row))

@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 
-from rayfl import algorithms, checkpoint, data, metrics, models, tree
+from rayfl import algorithms, checkpoint, data, metrics, models, tree, weights
 from rayfl.config import ExperimentConfig
+from rayfl.data import augment
+from rayfl.data.columns import EncodedColumn
 from rayfl.errors import PartyLost, RunFailed, UserError
 from rayfl.fleet import Fleet, LocalFleet
 from rayfl.host import Blueprint, Facts
 from rayfl.ledger import Ledger
+from rayfl.tasks import TASKS
 from rayfl.training import samples_seen, steps_per_epoch
 
 _LOG = logging.getLogger("rayfl.experiment")
@@ -62,12 +65,14 @@ def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedD
     method = algorithms.find(config.algorithm.name)
     federated = data.load(config.data, config.seed)
     train = federated.train
-    factory = functools.partial(models.build, config.model, train.shape, train.num_classes, config.seed)
+    factory = functools.partial(weights.build, config.model, train.shape, train.num_classes, config.seed)
     whole = factory()
     batch_norm = models.has_batch_norm(whole)
     if batch_norm and config.algorithm.batch_size == 1:
         raise UserError("batch_size=1 can't train BatchNorm, got model.norm=batch: use model.norm=group")
     method.cut(config.algorithm, whole)
+    _check_outputs(config, train)
+    augment.check(config.data.augment, train.shape)
     facts = Facts(
         seed=config.seed,
         num_samples=tuple(len(rows) for rows in federated.client_indices),
@@ -75,6 +80,7 @@ def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedD
         num_edges=config.data.num_edges,
         num_classes=train.num_classes,
         batch_norm=batch_norm,
+        task=train.task,
     )
     blueprint = Blueprint(
         algorithm=method,
@@ -91,8 +97,27 @@ def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedD
         device=config.train.device,
         threads=config.train.threads,
         deterministic=config.train.deterministic,
+        augment=config.data.augment,
+        prefetch=_prefetch(config.data, train),
     )
     return blueprint, federated
+
+
+def _check_outputs(config: ExperimentConfig, train: data.Dataset) -> None:
+    wanted = TASKS[train.task].output_shape(train.num_classes, train.shape)
+    got = models.model_costs(config.model, train.shape, train.num_classes)[-1].output_shape
+    if got != wanted:
+        raise UserError(
+            f"{train.task} on {train.name} needs a model with outputs {wanted}, got {got} from "
+            f"model.name={config.model.name}: choose one with rayfl list models"
+        )
+
+
+def _prefetch(config: data.DataConfig, train: data.Dataset) -> int:
+    """Threads that make batches ahead: small images in memory are quicker sliced than handed over."""
+    if config.prefetch is not None:
+        return config.prefetch
+    return 2 if isinstance(train.images, EncodedColumn) else 0
 
 
 def make_fleet(config: ExperimentConfig, blueprint: Blueprint) -> Fleet:
@@ -131,8 +156,9 @@ class Experiment:
         self.round = 0
         self.history: list[dict[str, float]] = []
         self.status = "RUNNING"
-        self.predictions: Any = None
-        """[n_test] int64 predictions of the last evaluation, where there is one global model."""
+        self.tables: metrics.Tables = {}
+        """What the last evaluation found class by class and client by client."""
+        self._dangerous = metrics.dangerous_classes(self.data.test, config.benign)
         self._client_part = self._client_costs()
         self._saved: dict[str, Any] | None = None
         self._warn()
@@ -245,9 +271,8 @@ class Experiment:
                 parcel = self._evaluators.score(*self.algorithm.global_model(self.round))
             self.fleet.settle()
             scores = self.fleet.gather(parcel)
-        if self.personal:
-            return metrics.of_personal_models(scores, self.data)
-        row, self.predictions = metrics.of_global_model(scores, self.data)
+        of_models = metrics.of_personal_models if self.personal else metrics.of_global_model
+        row, self.tables = of_models(scores, self.data, self._dangerous)
         return row
 
     def weights(self) -> dict[str, torch.Tensor]:

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -13,8 +13,13 @@ from torch import Tensor, nn
 
 from rayfl import tree
 from rayfl.allocator import keep_freed_memory
+from rayfl.cutting import Values
+from rayfl.data.augment import Augment
+from rayfl.data.config import AugmentKind
+from rayfl.data.prefetch import Prefetcher
 from rayfl.messages import Weights
 from rayfl.models import is_norm_buffer
+from rayfl.tasks import TASKS
 from rayfl.training import Rows, TrainingConfig, clip, lr_at, make_optimizer
 
 if TYPE_CHECKING:
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Batch(NamedTuple):
-    """[b, C, H, W] inputs and [b] int64 labels."""
+    """[b, C, H, W] inputs; [b] int64 labels or [b, H, W] uint8 masks."""
 
     inputs: Tensor
     labels: Tensor
@@ -32,8 +37,10 @@ class Source(Protocol):
     """What parties need of a dataset split."""
 
     def __len__(self) -> int: ...
-    def batch(self, indices: Rows, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
-        """Normalised inputs and labels of some rows."""
+    def batch(
+        self, indices: Rows, dtype: torch.dtype, device: str, augment: Augment | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Normalised inputs and labels of some rows, augmented first where asked. Called from any thread."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,8 @@ class Facts:
     num_classes: int
     batch_norm: bool
     """Whether some block needs more than one sample to train on."""
+    task: str = "classification"
+    """What the dataset asks for: a key of ``rayfl.tasks.TASKS``."""
 
     @property
     def num_clients(self) -> int:
@@ -75,6 +84,9 @@ class Blueprint:
     device: str = "cpu"
     threads: int = 1
     deterministic: bool = True
+    augment: AugmentKind = "none"
+    prefetch: int = 0
+    """Threads per process that make training batches ahead."""
 
 
 class Host:
@@ -91,8 +103,10 @@ class Host:
         self.blueprint = blueprint
         self.config = blueprint.config
         self.facts = blueprint.facts
+        self.task = TASKS[blueprint.facts.task]
         self.device = blueprint.device
         self.dtype = torch.float64 if blueprint.dtype == "float64" else torch.float32
+        self.prefetcher = Prefetcher(blueprint.prefetch)
         self._shelf: dict[str, list[Lent]] = defaultdict(list)
 
     @cached_property
@@ -118,9 +132,19 @@ class Host:
         """Return a borrowed module."""
         self._shelf[part].append(lent)
 
-    def batch(self, source: Source, rows: Rows) -> Batch:
+    def batch(self, source: Source, rows: Rows, augment: Augment | None = None) -> Batch:
         """Rows of a split as tensors on this host's device."""
-        return Batch(*source.batch(rows, self.dtype, self.device))
+        if augment is None:
+            return Batch(*source.batch(rows, self.dtype, self.device))
+        return Batch(*source.batch(rows, self.dtype, self.device, augment))
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The task's loss of a batch, a scalar with graph, reduced as configured."""
+        return self.task.loss(logits, labels, self.config.loss_reduction)
+
+    def optimizer(self, parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        """A fresh optimiser, as configured."""
+        return make_optimizer(self.config, parameters, lr)
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """bfloat16 compute where the run asks for it."""
@@ -170,7 +194,7 @@ class Learner:
 
     def renew_optimizer(self) -> None:
         """Forget momentum and moments."""
-        self.optimizer = make_optimizer(self.host.config, self.model.parameters(), self.lr)
+        self.optimizer = self.host.optimizer(self.model.parameters(), self.lr)
 
     def replace(self, weights: Weights) -> None:
         """Go on from an average, with a fresh optimiser unless the config keeps it."""
@@ -178,12 +202,11 @@ class Learner:
         if self.host.config.reset_optimizer != "keep":
             self.renew_optimizer()
 
-    def forward(self, inputs: Tensor, blocks: slice | None = None) -> Tensor:
-        """The output of the part, or of some consecutive blocks of it, with graph."""
+    def forward(self, inputs: Values, blocks: slice | None = None) -> Any:
+        """The output of the part, or of some consecutive blocks of it, with graph: :data:`Values` again."""
         model = self.model if blocks is None else self.model[blocks]
         with self.host.autocast():
-            result: Tensor = model(inputs)
-        return result
+            return model(inputs)
 
     def step(self) -> None:
         """One optimiser step on the gradients at hand, which are then cleared."""

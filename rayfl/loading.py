@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
-from rayfl import algorithms, checking
+from rayfl import algorithms, checking, weights
 from rayfl.config import ExperimentConfig, SweepConfig, When, flatten
+from rayfl.data import knobs as law_knobs
 from rayfl.data import load_partition
 from rayfl.errors import UserError
 from rayfl.suggest import unknown
@@ -31,6 +32,8 @@ _SWEEP_KEYS = ("name", "preset", "set", "grid", "when", "max_concurrent")
 
 Nested = dict[str, Any]
 Source = str | Path | Mapping[str, Any]
+Overrides = Sequence[str] | Mapping[str, Any]
+"""``["algorithm.lr=0.1"]`` or ``{"algorithm.lr": 0.1}``."""
 
 
 @dataclass
@@ -49,7 +52,7 @@ def presets() -> list[str]:
 
 
 def load_experiment(
-    source: Source | ExperimentConfig, overrides: Sequence[str] = (), with_files: Sequence[str | Path] = ()
+    source: Source | ExperimentConfig, overrides: Overrides = (), with_files: Sequence[str | Path] = ()
 ) -> ExperimentConfig:
     """A checked config from a preset's name, a YAML file, nested keys or another config.
 
@@ -58,13 +61,13 @@ def load_experiment(
     layers = _Layers(base=_nested(source))
     for file in with_files:
         lay(layers.user, read_yaml(file))
-    for key, value in map(parse_override, overrides):
+    for key, value in _pairs(overrides):
         lay(layers.user, {key: value})
     return _resolve(layers, warn=True)
 
 
 def load_sweep(
-    source: Source | SweepConfig, overrides: Sequence[str] = (), with_files: Sequence[str | Path] = ()
+    source: Source | SweepConfig, overrides: Overrides = (), with_files: Sequence[str | Path] = ()
 ) -> SweepConfig:
     """A checked sweep. ``grid.seed=[0,1]`` edits the grid, ``set.rounds=5`` the settings that the grid may
     overrule, ``rounds=5`` all cells. ``grid.seed=null`` takes an axis away.
@@ -77,7 +80,7 @@ def load_sweep(
         sweep = _edit_sweep(SweepConfig(name=_sweep_name(source)), _raw_sweep(source))
     for file in with_files:
         sweep = _edit_sweep(sweep, _flat_sweep(read_yaml(file)), overriding=True)
-    for key, value in map(parse_override, overrides):
+    for key, value in _pairs(overrides):
         sweep = _edit_sweep(sweep, {key: value}, overriding=True)
     if not sweep.grid:
         raise UserError("a sweep needs a grid of dotted keys and lists, e.g. grid: {seed: [0, 1]}, got none")
@@ -101,6 +104,14 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, _plain(yaml.safe_load(value), key)
     except yaml.YAMLError as error:
         raise UserError(f"can't read the value of '{text}' as YAML ({_place(error)}): quote it") from error
+
+
+def _pairs(overrides: Overrides) -> Iterable[tuple[str, Any]]:
+    if isinstance(overrides, str):
+        raise UserError(f"overrides must be a list, got '{overrides}': write ['{overrides}']")
+    if isinstance(overrides, Mapping):
+        return [(key, _plain(value, key)) for key, value in overrides.items()]
+    return map(parse_override, overrides)
 
 
 def read_yaml(path: str | Path) -> Nested:
@@ -192,9 +203,9 @@ def _resolve(layers: _Layers, *, warn: bool) -> ExperimentConfig:
         fallen = ", ".join(f"algorithm.{key}" for key in lost)
         _LOG.warning("the preset's %s fell away: method '%s' has no such knob", fallen, name)
     config = checking.check(lay(base, layers.user), method)
-    config = _with_file_hash(config)
+    config = _with_weights_hash(_with_file_hash(config))
     law, asked = config.data.partition, flatten(layers.user)
-    if warn and "data.partition.alpha" in asked and law.kind not in ("dirichlet", "quantity"):
+    if warn and "data.partition.alpha" in asked and "alpha" not in law_knobs(law):
         _LOG.warning(
             "data.partition.alpha has no effect with data.partition.kind=%s: set kind to dirichlet", law.kind
         )
@@ -208,6 +219,15 @@ def _with_file_hash(config: ExperimentConfig) -> ExperimentConfig:
         return config
     law = replace(law, path=os.path.abspath(law.path), file_hash=load_partition(law.path).hash)
     return replace(config, data=replace(config.data, partition=law))
+
+
+def _with_weights_hash(config: ExperimentConfig) -> ExperimentConfig:
+    """So is a file of pretrained weights."""
+    model = config.model
+    if model.weights is None or model.weights_hash is not None:
+        return config
+    path = os.path.abspath(model.weights)
+    return replace(config, model=replace(model, weights=path, weights_hash=weights.file_hash(path)))
 
 
 def _method_name(layer: Nested) -> str | None:
@@ -251,8 +271,7 @@ def _read_source(source: str | Path) -> Nested:
     if isinstance(source, Path) or text.endswith((".yaml", ".yml")) or "/" in text:
         return read_yaml(source)
     if text not in presets():
-        near = unknown("preset", text, presets())
-        raise UserError(f"{near}; a file's name ends in .yaml")
+        raise unknown("preset", text, presets(), "a file's name ends in .yaml")
     return read_yaml(_PRESETS / f"{text}.yaml")
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from rayfl.cutting import Values
+
 Weights = Mapping[str, Tensor]
 """State-dict entries by name: parameters and, as the ``bn`` policy says, buffers."""
 
@@ -24,8 +26,8 @@ def _sent_as(kind: str) -> Any:
 class SmashedBatch:
     """One batch at the cut: what a split client sends instead of its data."""
 
-    activations: Tensor = _sent_as("activation")
-    """[b, *cut] output of the sender's last block, without graph."""
+    activations: Values = _sent_as("activation")
+    """[b, *cut] output of the sender's last block, without graph; a tuple where that block gives one."""
     labels: Tensor = _sent_as("label")
     """[b] int64."""
 
@@ -34,16 +36,16 @@ class SmashedBatch:
 class Activations:
     """A batch at a cut without its labels."""
 
-    values: Tensor = _sent_as("activation")
-    """[b, *cut] output of the sender's last block, without graph."""
+    values: Values = _sent_as("activation")
+    """[b, *cut] output of the sender's last block, without graph; a tuple where that block gives one."""
 
 
 @dataclass(frozen=True)
 class Gradient:
     """The answer to a :class:`SmashedBatch` or :class:`Activations`."""
 
-    values: Tensor = _sent_as("gradient")
-    """[b, *cut] derivative of the loss with respect to the activations."""
+    values: Values = _sent_as("gradient")
+    """[b, *cut] derivative of the loss with respect to the activations, of their form."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from rayfl.tasks import headline
 from rayfl.text import in_time
 
 _EVERY_S = 10.0
@@ -36,7 +37,7 @@ class _Running:
     def __init__(self) -> None:
         self.started = time.monotonic()
         self.first: float | None = None
-        self.round, self.rounds, self.accuracy = 0.0, 0, ""
+        self.round, self.rounds, self.headline = 0.0, 0, ""
 
     def left(self) -> str:
         done = self.round - (self.first or 0)
@@ -78,14 +79,15 @@ class SweepProgress:
         cell.round, cell.rounds = row["round"], rounds
         if cell.first is None:
             cell.first = cell.round
-        if "global/test_accuracy" in row:
-            cell.accuracy = f"accuracy {100 * row['global/test_accuracy']:.2f} %"
+        found = headline(row)
+        if found is not None:
+            cell.headline = f"{found[0]} {100 * found[1]:.2f} %"
 
     def end(self, label: str, status: str, metrics: Mapping[str, float]) -> None:
         self._ended += 1
         cell = self._running.pop(label, _Running())
-        accuracy = metrics.get("final/last10_accuracy")
-        number = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
+        found = headline(metrics, "final/last10_")
+        number = "" if found is None else f", {found[0]} {100 * found[1]:.2f} %"
         took = in_time(time.monotonic() - cell.started)
         self.say(f"[{self._ended}/{self._todo}] {label}: {status}{number}, {took}{self._eta()}")
 
@@ -98,7 +100,7 @@ class SweepProgress:
         elif now - self._last >= _EVERY_S and self._running:
             self._last = now
             cells = "; ".join(
-                f"{label} {cell.round:g}/{cell.rounds} {cell.accuracy}".rstrip()
+                f"{label} {cell.round:g}/{cell.rounds} {cell.headline}".rstrip()
                 for label, cell in self._running.items()
             )
             self.say(f"... {cells}{self._eta()}")
@@ -125,7 +127,7 @@ class SweepProgress:
         table = Table.grid(padding=(0, 2))
         for label, cell in self._running.items():
             bar = ProgressBar(total=max(cell.rounds, 1), completed=cell.round, width=20)
-            table.add_row(label, bar, f"round {cell.round:g}/{cell.rounds}", cell.accuracy, cell.left())
+            table.add_row(label, bar, f"round {cell.round:g}/{cell.rounds}", cell.headline, cell.left())
         bar = ProgressBar(total=1.0, completed=self._fraction(), width=20)
         table.add_row("all cells", bar, f"{self._ended}/{self._todo}", "", self._eta().removeprefix(", "))
         return table

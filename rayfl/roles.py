@@ -3,18 +3,22 @@
 They know their data, their part of the model and the messages they get; nothing of Ray, files or layout.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rayfl import tree
-from rayfl.evaluation import Score, evaluate, whole
+from rayfl import cutting, tree
+from rayfl.data.augment import augmentation
+from rayfl.data.prefetch import Stream
+from rayfl.evaluation import evaluate, whole
 from rayfl.host import Batch, Host, Kept, Learner
 from rayfl.messages import Gradient, PooledUpdate, SmashedBatch, Update, Weights
-from rayfl.training import Rows, batches, cross_entropy, steps_per_round
+from rayfl.tasks import Score
+from rayfl.training import Rows, batches, steps_per_round
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -53,6 +57,7 @@ class Client(Role):
         self.rows = host.blueprint.client_rows[index]
         self.kept = Kept()
         self.learner: Learner | None = None
+        self.batches: Stream[Batch] = host.prefetcher.stream(())
 
     @property
     def model(self) -> nn.Sequential:
@@ -68,11 +73,21 @@ class Client(Role):
         if steps is None:
             steps = steps_per_round(self.config, len(self.rows), facts.batch_norm)
         self.num_steps = steps
+        self.batches.close()
         self.batches = self._batches(t, steps)
 
-    def _batches(self, t: int, steps: int) -> Iterator[Batch]:
-        rows = batches(self.config, self.rows, steps, self.facts.batch_norm, self.facts.seed, t, self.id)
-        return (self.host.batch(self.host.blueprint.train, chosen) for chosen in rows)
+    def _batches(self, t: int, steps: int) -> Stream[Batch]:
+        host, facts, blueprint = self.host, self.facts, self.host.blueprint
+        rows = batches(self.config, self.rows, steps, facts.batch_norm, facts.seed, t, self.id)
+        return host.prefetcher.stream(
+            functools.partial(
+                host.batch,
+                blueprint.train,
+                chosen,
+                augmentation(blueprint.augment, facts.seed, t, self.id, step),
+            )
+            for step, chosen in enumerate(rows)
+        )
 
     def train(self, weights: Weights, t: int, steps: int | None = None) -> Update:
         """A whole round of local training."""
@@ -86,11 +101,12 @@ class Client(Role):
     def loss(self, batch: Batch) -> Tensor:
         """What a local step minimises: a scalar with graph."""
         assert self.learner is not None
-        return cross_entropy(self.config, self.learner.forward(batch.inputs), batch.labels)
+        return self.host.loss(self.learner.forward(batch.inputs), batch.labels)
 
     def update(self) -> Update:
         """Close the round and hand over the weights; after no step at all there is nothing to hand over."""
         assert self.learner is not None
+        self.batches.close()
         update = Update({}, 0.0)
         if self.num_steps:
             update = Update(self.learner.weights(), self.config.mass(len(self.rows)))
@@ -103,6 +119,7 @@ class Client(Role):
 
     def abandon(self) -> None:
         """Break off the round; nothing of it is kept."""
+        self.batches.close()
         if self.learner is not None:
             self.learner.close()
             self.learner = None
@@ -131,12 +148,12 @@ class SplitClient(Client):
         assert self.learner is not None
         batch = next(self.batches)
         self.output = self.learner.forward(batch.inputs)
-        return SmashedBatch(self.output.detach(), batch.labels)
+        return SmashedBatch(cutting.detached(self.output), batch.labels)
 
     def backward(self, gradient: Gradient) -> None:
         """Carry the gradient at the cut through the client-side part and step."""
         assert self.learner is not None
-        self.output.backward(gradient.values)
+        cutting.backward(self.output, gradient.values)
         self.learner.step()
 
 
@@ -193,11 +210,11 @@ class MainServer(Role):
 
     def backpropagate(self, learner: Learner, batch: SmashedBatch, share: float = 1.0) -> Gradient:
         """Add ``share`` times the batch's gradient to the model's; return the whole gradient at the cut."""
-        inputs = batch.activations.detach().requires_grad_()
-        loss = cross_entropy(self.config, learner.forward(inputs), batch.labels)
+        inputs = cutting.entering(batch.activations)
+        loss = self.host.loss(learner.forward(inputs), batch.labels)
         loss.backward(torch.full_like(loss, share))
-        assert inputs.grad is not None
-        return Gradient(inputs.grad if share == 1.0 else inputs.grad / share)
+        gradients = cutting.gradients(inputs)
+        return Gradient(gradients if share == 1.0 else cutting.each(lambda g: g / share, gradients))
 
     def finish_round(self) -> None:
         """Lay training down until the next round."""

@@ -7,6 +7,7 @@
                         weights.pt        the global model
                         ledger.parquet    bytes by round, phase, link, direction and kind
                         confusion.csv     rows are true classes
+                        clients.csv       each client's samples, test rows and accuracy (or Dice) on them
 """
 
 import csv
@@ -29,7 +30,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
-from rayfl import checkpoint, data, metrics
+from rayfl import checkpoint, data
 from rayfl.config import ExperimentConfig
 from rayfl.errors import RunFailed, UserError
 from rayfl.experiment import Experiment, Observer, Result, check_fleet
@@ -76,22 +77,22 @@ class Busy(UserError):
 
 
 @contextmanager
-def claim(folder: Path) -> Iterator[None]:
-    """Be the only process at work on a cell."""
+def claim(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
+    """Be the only process at work on a cell; whoever holds it has ``wait_s`` to let go."""
     folder.mkdir(parents=True, exist_ok=True)
     busy = Busy(
         f"another process is at work on this experiment in '{folder}': wait for it, or use another --out"
     )
-    with only_one(folder / ".lock", busy):
+    with only_one(folder / ".lock", busy, wait_s):
         yield
 
 
 @contextmanager
-def only_one(path: Path, taken: UserError) -> Iterator[None]:
+def only_one(path: Path, taken: UserError, wait_s: float = 0.0) -> Iterator[None]:
     """Hold a lock file, or raise."""
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=wait_s)
     except Timeout as error:
         raise taken from error
     try:
@@ -161,12 +162,10 @@ def finish(experiment: Experiment, folder: Path) -> Result:
     torch.save(experiment.weights(), buffer)
     checkpoint.write_whole(folder / "weights.pt", buffer.getvalue())
     write_ledger(experiment, folder / "ledger.parquet")
-    if experiment.predictions is not None:
-        test = experiment.data.test
-        confusion = metrics.confusion_matrix(test.labels, experiment.predictions, test.num_classes)
+    for name, table in experiment.tables.items():
         text = io.StringIO()
-        csv.writer(text).writerows(confusion.tolist())
-        checkpoint.write_whole(folder / "confusion.csv", text.getvalue().encode())
+        csv.writer(text).writerows(table)
+        checkpoint.write_whole(folder / f"{name}.csv", text.getvalue().encode())
     return result
 
 
@@ -207,9 +206,17 @@ def picture(experiment: Experiment, out: Path) -> Path:
     path = out / "partitions" / f"{divided.hash}.png"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".part")
+        aside = path.with_suffix(".part.png")
         title = data.describe(config.data, config.seed)
-        data.draw_partition(divided, train.labels, train.num_classes, aside, title)
+        data.draw_partition(
+            divided,
+            train.labels,
+            train.num_classes,
+            aside,
+            title,
+            domains=train.domains,
+            domain_names=train.domain_names,
+        )
         aside.replace(path)
     return path
 

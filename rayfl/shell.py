@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from rayfl import tree
 from rayfl.host import Blueprint, Host
@@ -83,6 +83,8 @@ class Settled:
 class Shell:
     """Builds its parties from the blueprint and calls them."""
 
+    host_type: ClassVar[type[Host]] = Host
+
     def __init__(
         self,
         blueprint: Blueprint,
@@ -90,7 +92,7 @@ class Shell:
         topology: Topology,
         skip_failing: bool = False,
     ) -> None:
-        host = Host(blueprint)
+        host = self.host_type(blueprint)
         self.device = blueprint.device
         cast = {**blueprint.algorithm.cast(), "evaluator": Evaluator}
         self.parties: dict[tuple[str, int], Role] = {

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from annotated_types import Ge, Gt, Le
-from torch import Tensor, nn
+from torch import nn
 
 from rayfl.seeding import numpy_generator
 
@@ -109,13 +109,6 @@ def clip(config: TrainingConfig, parameters: Iterable[nn.Parameter]) -> None:
     """Clip by the global norm of one side's gradients, where asked."""
     if config.clip_norm is not None:
         nn.utils.clip_grad_norm_(list(parameters), config.clip_norm)
-
-
-def cross_entropy(config: TrainingConfig, logits: Tensor, labels: Tensor) -> Tensor:
-    """Softmax cross-entropy of [b, K] logits, reduced as configured."""
-    return nn.functional.cross_entropy(
-        logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction=config.loss_reduction
-    )
 
 
 def steps_per_epoch(config: TrainingConfig, num_samples: int, batch_norm: bool) -> int:

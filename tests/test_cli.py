@@ -16,6 +16,7 @@ import yaml
 
 import rayfl
 from rayfl import cli
+from rayfl.commands import COMMANDS
 from rayfl.config import SweepConfig
 from rayfl.errors import RunFailed, UserError
 from rayfl.loading import load_experiment
@@ -319,7 +320,8 @@ def test_ui_serves_the_right_store_on_loopback(call: Call, monkeypatch: pytest.M
     commands: list[list[str]] = []
 
     class Server:
-        def __init__(self, command: list[str]) -> None:
+        def __init__(self, command: list[str], start_new_session: bool) -> None:
+            assert start_new_session
             commands.append(command)
 
         def wait(self) -> int:
@@ -341,7 +343,7 @@ def test_ui_serves_the_right_store_on_loopback(call: Call, monkeypatch: pytest.M
     assert len(commands) == 2
 
 
-@pytest.mark.parametrize("command", ["run", "sweep", "list", "show", "partition", "ui"])
+@pytest.mark.parametrize("command", sorted(command.name for command in COMMANDS))
 def test_help_has_examples(call: Call, command: str) -> None:
     outcome = call(command, "--help")
     assert (outcome.code, outcome.err) == (0, "")

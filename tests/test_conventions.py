@@ -16,7 +16,7 @@ SOURCES = sorted((ROOT / "rayfl").rglob("*.py"))
 
 ALLOWED = {
     "ray": ("rayfl/actors/", "rayfl/tuning.py"),
-    "mlflow": ("rayfl/tracking.py",),
+    "mlflow": ("rayfl/tracking/",),
     "yaml": ("rayfl/loading.py",),
 }
 PURE = ("rayfl/algorithms/", "rayfl/models/", "rayfl/devices/", "rayfl/roles.py", "rayfl/host.py",

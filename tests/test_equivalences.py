@@ -14,7 +14,7 @@ from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
 from rayfl.experiment import make_blueprint
 from rayfl.host import Blueprint
-from rayfl.models import MODELS, ModelConfig, legal_cuts
+from rayfl.models import ModelConfig, legal_cuts
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {},
@@ -254,20 +254,25 @@ def shipped(method: str, model: str, folder: Path, cut: str | None = None) -> Bl
             partition=PartitionConfig(kind="quantity", alpha=2.0, min_size=3),
             synthetic=SyntheticConfig(num_train=24, num_test=12, num_classes=4, height=12, width=12),
         ),
-        model=ModelConfig(name=model, width=0.125),
+        model=ModelConfig(name=model, width=0.0625 if model == "resnet50" else 0.125, patch_size=4),
         train=TrainConfig(dtype="float64"),
     )
     return make_blueprint(config)[0]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_splitfed_v1_is_fedavg_at_every_cut_of_every_model(
+@pytest.mark.parametrize(
+    "model",
+    ["mlp", "lenet", "cnn", "alexnet", "vgg11", "mobilenet_v3_small", "resnet18", "resnet50", "vit_tiny"],
+)
+def test_splitfed_v1_is_fedavg_in_every_family_of_models(
     model: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Unequal clients, momentum, weight decay, BatchNorm averaged: below 1e-10 in float64."""
+    """Unequal clients, momentum, weight decay, BatchNorm averaged: below 1e-10 in float64.
+
+    At every cut of a short model, at the middle and the last one of a long one.
+    """
     folder = tmp_path_factory.getbasetemp() / "shipped"
     federated = tiny.run(shipped("fedavg", model, folder))
     cuts = legal_cuts(shipped("fedavg", model, folder).model())
-    assert cuts
-    for cut in cuts:
+    for cut in cuts if len(cuts) < 5 else (cuts[len(cuts) // 2], cuts[-1]):
         assert difference(tiny.run(shipped("splitfed_v1", model, folder, cut)), federated) < 1e-10, cut

@@ -81,6 +81,16 @@ def test_values_are_yaml_with_plain_exponents(text: str, value: object) -> None:
     assert (key, parsed, type(parsed)) == ("k", value, type(value))
 
 
+def test_overrides_may_be_a_mapping() -> None:
+    """For callers in Python: the same keys, the same checks."""
+    given = {"algorithm.lr": 0.1, "data": {"num_clients": 3}, "seed": 2}
+    texts = ["algorithm.lr=0.1", "data.num_clients=3", "seed=2"]
+    assert load_experiment({}, given) == load_experiment({}, texts)
+    assert load_sweep(SWEEP, {"grid.seed": (5,)}) == load_sweep(SWEEP, ["grid.seed=[5]"])
+    with pytest.raises(UserError, match="must be a list"):
+        load_experiment({}, "seed=2")
+
+
 def test_a_mapping_joins_what_is_there() -> None:
     config = load_experiment(
         {"data": {"partition": {"min_size": 3}}}, ["data.partition={kind: dirichlet, alpha: 0.1}"]
@@ -114,13 +124,16 @@ def test_lists_become_tuples_and_whole_numbers_become_floats() -> None:
         ("model=cnn", ["did you mean model.name=cnn?"]),
         ("data.partition=dirichlet", ["data.partition.kind=dirichlet"]),
         ("lr=0.1", ["'lr'", "did you mean 'algorithm.lr'?"]),
+        ("algorithm.learning_rate=0.1", ["did you mean 'algorithm.lr'?"]),
+        ("clients=5", ["did you mean 'data.num_clients'?"]),
+        ("dataset=digits", ["did you mean 'data.name'?"]),
         ("alpha=0.1", ["did you mean 'data.partition.alpha'?"]),
         ("data.alpha=0.1", ["did you mean 'data.partition.alpha'?"]),
         ("algorithm.optimiser=adam", ["did you mean 'algorithm.optimizer'?"]),
         ("algorithm.mu=1", ["FedAvg has no such knob", "fedprox would"]),
         ("zzz=1", ["known here: rounds"]),
         ("algorithm.name=fedprx", ["did you mean 'fedprox'?"]),
-        ("data.name=mnist", ["did you mean 'mnist5k'?"]),
+        ("data.name=mnist5", ["did you mean 'mnist5k'?"]),
         ("model.name=cn", ["did you mean 'cnn'?"]),
         ("rounds", ["key=value"]),
         ("rounds=[", ["YAML"]),

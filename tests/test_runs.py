@@ -151,7 +151,7 @@ def test_what_is_kept(whole: Any) -> None:
     result, out = whole
     folder = cell(out)
     assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == [
-        "config.json", "confusion.csv", "ledger.parquet", "result.json", "weights.pt",
+        "clients.csv", "config.json", "confusion.csv", "ledger.parquet", "result.json", "weights.pt",
     ]  # fmt: skip
     assert json.loads((folder / "config.json").read_text()) == config().to_dict()
     weights = torch.load(folder / "weights.pt", weights_only=True)

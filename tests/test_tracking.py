@@ -103,7 +103,7 @@ def test_a_run_is_in_the_store_whole(out: Path) -> None:
     assert params["algorithm.lr"] == "0.05"
     assert params["data.partition.alpha"] == "0.5"
     artifacts = {path.name for path in (out / "mlartifacts").rglob("*.*") if path.is_file()}
-    assert artifacts == {"config.json", "ledger.parquet", "confusion.csv", "picture.png"}
+    assert artifacts == {"config.json", "ledger.parquet", "confusion.csv", "clients.csv", "picture.png"}
 
 
 def test_resuming_goes_on_in_the_same_run_and_repeats_no_point(out: Path) -> None:

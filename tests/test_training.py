@@ -1,6 +1,5 @@
 """What local training means: rates, steps, batches, optimisers."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from rayfl.training import (
     TrainingConfig,
     batches,
     clip,
-    cross_entropy,
     lr_at,
     make_optimizer,
     samples_seen,
@@ -140,13 +138,3 @@ def test_clipping() -> None:
         weight.grad = torch.tensor([3.0, 4.0], dtype=torch.float64)
         clip(config(clip_norm=bound), [weight])
         assert weight.grad.tolist() == pytest.approx(expected, abs=1e-5)
-
-
-def test_loss_reduction() -> None:
-    """Even logits over K classes cost ln K a sample, as a mean or a sum."""
-    logits, labels = torch.zeros(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
-    assert cross_entropy(config(), logits, labels).item() == pytest.approx(math.log(3))
-    assert cross_entropy(config(loss_reduction="sum"), logits, labels).item() == pytest.approx(
-        5 * math.log(3)
-    )
-    assert cross_entropy(config(), logits.bfloat16(), labels).dtype == torch.float32

@@ -27,11 +27,13 @@ SIZES = (7, 3, 10, 5)
 """Clients of unequal size; with the default batches of 4, none ends on a batch of one sample."""
 CUTS = {"mlp": (1, 2), "batch": (1, 2, 3), "group": (1, 2, 3)}
 """The number of blocks below each legal cut of each model."""
+PAIR_CUTS = (1, 2, 3)
+"""Those of ``pair``; a tensor crosses the first, a tuple of two the others."""
 
 
 def build(kind: str) -> nn.Sequential:
-    """``mlp``: vectors of 6 through 3 Linear layers with tanh. ``batch``, ``group``: 2x8x8 images, two
-    convolutions with that norm, pooling and a head."""
+    """``mlp``: vectors of 6 through 3 Linear layers with tanh. ``pair``: the same vectors, on two ways in the
+    middle. ``batch``, ``group``: 2x8x8 images, two convolutions with that norm, pooling and a head."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(11)
         if kind == "mlp":
@@ -40,6 +42,8 @@ def build(kind: str) -> nn.Sequential:
                 nn.Sequential(nn.Linear(5, 4), nn.Tanh()),
                 nn.Linear(4, NUM_CLASSES),
             ]
+        elif kind == "pair":
+            blocks = [nn.Sequential(nn.Linear(6, 5), nn.Tanh()), Fork(), Parallel(), Merge()]
         else:
             norm = nn.BatchNorm2d if kind == "batch" else functools.partial(nn.GroupNorm, 2)
             blocks = [
@@ -49,6 +53,40 @@ def build(kind: str) -> nn.Sequential:
                 nn.Linear(4, NUM_CLASSES),
             ]
         return nn.Sequential(OrderedDict((f"block{i}", block) for i, block in enumerate(blocks)))
+
+
+class Fork(nn.Module):
+    """[b, 5] to a pair of [b, 4] and [b, 2]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(5, 4), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.left(x).tanh(), self.right(x).tanh()
+
+
+class Parallel(nn.Module):
+    """The left one of a pair through a layer, the right one as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Linear(4, 3)
+
+    def forward(self, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return self.left(pair[0]).tanh(), pair[1]
+
+
+class Merge(nn.Module):
+    """A pair of [b, 3] and [b, 2] to logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(5, NUM_CLASSES)
+
+    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
+        logits: Tensor = self.head(torch.cat(pair, dim=1))
+        return logits
 
 
 @dataclass(frozen=True)
@@ -71,7 +109,7 @@ class Memory:
 def memory(kind: str, count: int, seed: int) -> Memory:
     """Random inputs and labels."""
     draw = torch.Generator().manual_seed(seed)
-    shape = (6,) if kind == "mlp" else (2, 8, 8)
+    shape = (6,) if kind in ("mlp", "pair") else (2, 8, 8)
     inputs = torch.randn(count, *shape, dtype=torch.float64, generator=draw)
     labels = torch.randint(NUM_CLASSES, (count,), generator=draw)
     return Memory(inputs, labels.numpy())
@@ -265,7 +303,7 @@ def cut_elements(plan: Blueprint) -> dict[str, int]:
     outputs, value = {}, plan.train.batch(np.arange(2), torch.float64, "cpu")[0]
     for role, part in cut_parts(plan).items():
         value = part(value)
-        outputs[role] = value[0].numel()
+        outputs[role] = sum(part[0].numel() for part in ((value,) if isinstance(value, Tensor) else value))
     return outputs
 
 

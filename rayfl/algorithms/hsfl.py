@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
-from torch import Tensor, nn
+from torch import nn
 
-from rayfl import roles, tree
+from rayfl import cutting, roles, tree
 from rayfl.algorithms.base import Algorithm
 from rayfl.algorithms.splitfed_joint import SplitFedJoint
 from rayfl.algorithms.splitfed_v3 import SplitFedV3
+from rayfl.cutting import Values
 from rayfl.fleet import Fleet, Group, Parcel
 from rayfl.host import Host, Kept, Learner
 from rayfl.messages import Gradient, PooledUpdate, SmashedBatch, Update, Weights
@@ -75,7 +76,7 @@ class HSFL(Algorithm):
             self.kept = Kept()
             self.learner: Learner | None = None
             self.mass = 0.0
-            self.passing: dict[int, tuple[Tensor, Tensor]] = {}
+            self.passing: dict[int, tuple[Values, Values]] = {}
 
         def start_round(self, t: int, participants: tuple[int, ...]) -> None:
             """Open round ``t`` for those participants that are this edge's."""
@@ -88,9 +89,12 @@ class HSFL(Algorithm):
             """Carry each client's batch through part 2; labels tag along."""
             assert self.learner is not None
             for client, batch in smashed.items():
-                inputs = batch.activations.detach().requires_grad_()
+                inputs = cutting.entering(batch.activations)
                 self.passing[client] = inputs, self.learner.forward(inputs)
-            return {i: SmashedBatch(self.passing[i][1].detach(), smashed[i].labels) for i in smashed}
+            return {
+                i: SmashedBatch(cutting.detached(self.passing[i][1]), batch.labels)
+                for i, batch in smashed.items()
+            }
 
         @per_client
         def backward(self, gradients: Mapping[int, Gradient]) -> dict[int, Gradient]:
@@ -99,9 +103,8 @@ class HSFL(Algorithm):
             result = {}
             for client, gradient in gradients.items():
                 inputs, outputs = self.passing.pop(client)
-                outputs.backward(gradient.values)
-                assert inputs.grad is not None
-                result[client] = Gradient(inputs.grad)
+                cutting.backward(outputs, gradient.values)
+                result[client] = Gradient(cutting.gradients(inputs))
             for parameter in self.learner.model.parameters():
                 if parameter.grad is not None:
                     parameter.grad.div_(len(gradients))

@@ -22,7 +22,7 @@ from typing import Literal
 
 import torch
 
-from rayfl import roles
+from rayfl import cutting, roles
 from rayfl.algorithms.splitfed_v1 import SplitConfig
 from rayfl.algorithms.splitfed_v2 import SplitFedV2
 from rayfl.fleet import Group
@@ -51,15 +51,15 @@ class MergeSFL(SplitFedV2):
             if not smashed:
                 return {}
             merged = SmashedBatch(
-                torch.cat([batch.activations for batch in smashed.values()]),
+                cutting.merged([batch.activations for batch in smashed.values()]),
                 torch.cat([batch.labels for batch in smashed.values()]),
             )
-            gradient = self.learn(self.learner, merged).values
-            slices = gradient.split([len(batch.labels) for batch in smashed.values()])
+            sizes = [len(batch.labels) for batch in smashed.values()]
+            slices = cutting.split(self.learn(self.learner, merged).values, sizes)
             rescaled = self.config.loss_reduction == "mean"
             return {
-                client: Gradient(part * (len(gradient) / len(part)) if rescaled else part)
-                for client, part in zip(smashed, slices, strict=True)
+                client: Gradient(cutting.times(part, sum(sizes) / size if rescaled else 1.0))
+                for client, part, size in zip(smashed, slices, sizes, strict=True)
             }
 
     def round(self, t: int) -> None:

@@ -18,16 +18,17 @@ as in SplitFed v1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from rayfl import roles
+from rayfl import cutting, roles
 from rayfl.algorithms.splitfed_v1 import SplitConfig, SplitFedV1
+from rayfl.cutting import Values
 from rayfl.host import Host
 from rayfl.messages import Activations, Gradient, Weights
 from rayfl.models import block_names, cut, default_cut, join
 from rayfl.roles import per_client
-from rayfl.training import cross_entropy
 
 
 class SplitFedU(SplitFedV1):
@@ -53,31 +54,30 @@ class SplitFedU(SplitFedV1):
             assert self.learner is not None
             inputs, self.labels = next(self.batches)
             self.output = self.learner.forward(inputs, slice(self.head))
-            return Activations(self.output.detach())
+            return Activations(cutting.detached(self.output))
 
         def lose(self, deeper: Activations) -> Gradient:
             """Loss and gradient of the last blocks, from the activations at the second cut."""
             assert self.learner is not None
-            inputs = deeper.values.detach().requires_grad_()
+            inputs = cutting.entering(deeper.values)
             outputs = self.learner.forward(inputs, slice(self.head, None))
-            cross_entropy(self.config, outputs, self.labels).backward()
-            assert inputs.grad is not None
-            return Gradient(inputs.grad)
+            self.host.loss(outputs, self.labels).backward()
+            return Gradient(cutting.gradients(inputs))
 
     class MainServer(roles.ReplicaServer):
         """Passes activations on and gradients back; never sees a label."""
 
         def receive(self, weights: Weights, t: int) -> None:
             super().receive(weights, t)
-            self.passing: dict[int, tuple[Tensor, Tensor]] = {}
+            self.passing: dict[int, tuple[Values, Values]] = {}
 
         @per_client
         def forward(self, smashed: Mapping[int, Activations]) -> dict[int, Activations]:
             """Carry each client's batch through its replica."""
             for client, batch in smashed.items():
-                inputs = batch.values.detach().requires_grad_()
+                inputs = cutting.entering(batch.values)
                 self.passing[client] = inputs, self._replica(client).forward(inputs)
-            return {client: Activations(self.passing[client][1].detach()) for client in smashed}
+            return {client: Activations(cutting.detached(self.passing[client][1])) for client in smashed}
 
         @per_client
         def backward(self, gradients: Mapping[int, Gradient]) -> dict[int, Gradient]:
@@ -88,14 +88,13 @@ class SplitFedU(SplitFedV1):
                 replica = self._replica(client)
                 if self.config.reset_optimizer == "per_batch":
                     replica.renew_optimizer()
-                outputs.backward(gradient.values)
+                cutting.backward(outputs, gradient.values)
                 replica.step()
-                assert inputs.grad is not None
-                result[client] = Gradient(inputs.grad)
+                result[client] = Gradient(cutting.gradients(inputs))
             return result
 
     @classmethod
-    def cut(cls, config: Config, model: nn.Sequential) -> dict[str, nn.Sequential]:
+    def cut(cls, config: Any, model: nn.Sequential) -> dict[str, nn.Sequential]:
         head, main, tail = cut(model, *cut_layers(config, model))
         return {"client": join(head, tail), "main": main}
 

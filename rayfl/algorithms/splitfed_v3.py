@@ -17,10 +17,10 @@ from typing import Any
 
 from rayfl import roles
 from rayfl.algorithms.splitfed_v1 import SplitConfig, SplitFedV1
-from rayfl.evaluation import Score
 from rayfl.fleet import Parcel
 from rayfl.host import Host, Kept
 from rayfl.messages import Weights
+from rayfl.tasks import Score
 
 
 class SplitFedV3(SplitFedV1):

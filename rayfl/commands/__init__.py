@@ -3,7 +3,7 @@
 Heavy modules are imported by the command that needs them, so that --help is quick.
 """
 
-from rayfl.commands import list_names, partition, run, show, sweep, ui
+from rayfl.commands import cost, data, list_names, partition, run, show, sweep, ui
 from rayfl.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -12,6 +12,8 @@ COMMANDS: tuple[Command, ...] = (
     list_names.COMMAND,
     show.COMMAND,
     partition.COMMAND,
+    cost.COMMAND,
+    data.COMMAND,
     ui.COMMAND,
 )
 

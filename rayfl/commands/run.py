@@ -10,7 +10,7 @@ def run(args: argparse.Namespace) -> int:
     import rayfl
     from rayfl import console
 
-    progress = None if args.quiet else console.Progress()
+    progress = None if args.quiet else console.RunProgress()
     try:
         result = rayfl.run(
             args.source,

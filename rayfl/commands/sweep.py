@@ -18,16 +18,19 @@ def sweep(args: argparse.Namespace) -> int:
 
     table = grid_table(frame)
     cells = frame.to_dict(orient="records")
-    failed = [cell for cell in cells if cell["status"] not in ("FINISHED", "DIVERGED")]
+    failed = [cell for cell in cells if cell["status"] == "FAILED"]
+    left = [cell for cell in cells if cell["status"] not in ("FINISHED", "DIVERGED", "FAILED")]
     if args.json:
-        status = "FAILED" if failed else "FINISHED"
+        status = "FAILED" if failed or left else "FINISHED"
         print_json({"status": status, "cells": cells, "table": table.markdown()})
     else:
         print(table.plain(colour=sys.stdout.isatty()))
         print(f"results in {args.out}\nbrowse them with: rayfl ui --out {args.out}")
     if failed:
         say(f"error: {len(failed)} of {len(cells)} cells failed: run it again with --retry-failed")
-    return FAILED if failed else DONE
+    if left:
+        say(f"error: {len(left)} of {len(cells)} cells have not ended: run the same sweep again")
+    return FAILED if failed or left else DONE
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,17 +29,24 @@ def ui(args: argparse.Namespace) -> int:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", args.port))
-        except (OSError, OverflowError) as error:
+        except OverflowError as error:
+            raise UserError(
+                f"a port is at most 65535, got {args.port}: give another one by --port"
+            ) from error
+        except OSError as error:
             raise UserError(f"port {args.port} is not free: give another one by --port") from error
     say(f"http://127.0.0.1:{args.port} shows {uri}; stop with Ctrl-C")
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
-    server = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(args.port), "--workers", "1"])
+    command += ["--host", "127.0.0.1", "--port", str(args.port), "--workers", "1"]
+    command += ["--uvicorn-opts", "--log-level warning"]
+    # In a session of its own, so that Ctrl-C reaches this process alone, which then ends the server quietly.
+    server = subprocess.Popen(command, start_new_session=True)
     # Told to end, this process must not leave the server behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = server.wait()
     except KeyboardInterrupt:
-        server.terminate()
+        os.killpg(server.pid, signal.SIGTERM)
         server.wait()
         raise
     finally:

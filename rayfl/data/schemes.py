@@ -1,15 +1,25 @@
-"""The laws: how many samples of each class each client gets.
+"""The table of kinds, and the laws that are not Dirichlet's.
 
-Which samples these are is drawn afterwards: where a law leaves a client too small only its counts are drawn
-again, so a try costs a millisecond.
+A law says how many samples of each class each client gets; which samples these are is drawn afterwards, so
+that drawing again, where a client came out too small, costs a millisecond.
 """
 
-from collections.abc import Callable
+import heapq
 
 import numpy as np
-import numpy.typing as npt
 
-from rayfl.data.sampling import Floats, Ints, cut, even, log_gamma, normals, permutation, shares, subset
+from rayfl.data.config import PartitionConfig
+from rayfl.data.sampling import (
+    Ints,
+    apportion,
+    cut,
+    even,
+    log_gamma,
+    normals,
+    permutation,
+    shares,
+    subset,
+)
 
 SCHEMES: dict[str, str] = {
     "iid": "a random cut into equal sizes (FedAvg, every framework)",
@@ -20,71 +30,45 @@ SCHEMES: dict[str, str] = {
     "dirichlet/per_client": "per client Dir(alpha) over classes, equal sizes "
     "(FedDyn, FedLab client_inner_dirichlet, pfl, FSL-SAGE, Flower InnerDirichlet)",
     "dirichlet/hsu": "per client Dir(alpha * prior) over classes, equal sizes; its alpha is num_classes "
-    "times that of "
-    "per_client (Hsu et al. 2019, FLGo, TensorFlow Federated)",
+    "times that of per_client (Hsu et al. 2019, FLGo, TensorFlow Federated)",
     "shards": "sorted by label, cut into shards, a few random shards each (McMahan et al. 2017, FL-bench)",
     "pathological": "client i holds class i mod K and k-1 random others (NIID-Bench #label=k, PFLlib)",
+    "dominant": "a share dominant_ratio of client i is of class i mod K, the rest even over the others, "
+    "equal sizes (MergeSFL and kin: p = 0.2 to 0.8)",
     "quantity": "labels iid, sizes by Dir(alpha) or lognormal (NIID-Bench iid-diff-quantity, FedLab "
     "unbalance)",
-    "file": "the clients written by save_partition",
+    "domain": "each client belongs to one domain, clients even over domains; within a domain iid or "
+    "dirichlet by scheme and alpha (multi-domain studies: DomainNet, Office, FedSGA)",
+    "natural": "one client per group or domain (natural_by); if there are more, they are dealt whole, in "
+    "random order to whoever holds least (LEAF's writers, FLamby's centres)",
+    "two_level": "Dirichlet alpha_edge over edge servers, then alpha over each one's clients, both by scheme "
+    "(H-SFP and other hierarchical studies); brings its own edge map",
+    "file": "the clients written by rayfl partition --save",
 }
 """Name -> what it does and which public code means it."""
 
 
-def per_class(
-    rng: np.random.Generator, class_sizes: Ints, num_clients: int, alpha: float, balance: bool
-) -> Ints:
-    """Counts [n, K]: each class is cut by its own Dir_n(alpha).
-
-    ``balance`` gives nothing of a class to clients that hold N/n samples or more (Li et al. 2022,
-    arXiv:2102.02079, and its root Yurochkin et al. 2019, arXiv:1905.12022).
-    """
-    log_weights = log_gamma(rng, np.full((len(class_sizes), num_clients), alpha))
-    counts = np.zeros((num_clients, len(class_sizes)), dtype=np.int64)
-    held = np.zeros(num_clients, dtype=np.int64)
-    fair = class_sizes.sum() / num_clients
-    for k, size in enumerate(class_sizes):
-        if size == 0:
-            continue
-        counts[:, k] = cut(int(size), shares(log_weights[k], held < fair if balance else None))
-        held += counts[:, k]
-    return counts
+def knobs(law: PartitionConfig) -> dict[str, object]:
+    """The settings that have a say in a law, besides ``min_size`` and kin: {"scheme": ..., "alpha": ...}."""
+    names: dict[str, tuple[str, ...]] = {
+        "dirichlet": ("scheme", "alpha"),
+        "shards": ("shards_per_client",),
+        "pathological": ("classes_per_client",),
+        "dominant": ("dominant_ratio",),
+        "quantity": ("quantity_law", "alpha" if law.quantity_law == "dirichlet" else "sigma"),
+        "domain": ("within", *(("scheme", "alpha") if law.within == "dirichlet" else ())),
+        "natural": ("natural_by",),
+        "two_level": ("scheme", "alpha_edge", "alpha"),
+    }
+    return {name: getattr(law, name) for name in names.get(law.kind, ())}
 
 
-def per_client(rng: np.random.Generator, class_sizes: Ints, num_clients: int, alpha: Floats) -> Ints:
-    """Counts [n, K]: each client draws its own Dir_K(alpha) and fills an equal size from it.
-
-    Clients draw without replacement, one sample at a time in random order (Acar et al. 2021,
-    arXiv:2111.04263); a class that has run out is left out and the rest of the client's weights
-    renormalised. ``alpha`` has one value per class [K]: equal for FedDyn's form, alpha times the prior for
-    that of Hsu et al. 2019 (arXiv:1909.06335).
-    """
-    num_classes, total = len(class_sizes), int(class_sizes.sum())
-    log_weights = log_gamma(rng, np.broadcast_to(alpha, (num_clients, num_classes)).astype(np.float64))
-    turns = np.repeat(np.arange(num_clients), even(total, num_clients))[permutation(rng, total)]
-    left = class_sizes > 0
-    drawn = _draw(rng, turns, log_weights, left)
-    while (full := np.flatnonzero(np.bincount(drawn, minlength=num_classes) > class_sizes)).size:
-        # The first turn that asks for a class which is gone: from there on that class is drawn again
-        # without it.
-        asked, k = min((int(np.flatnonzero(drawn == k)[class_sizes[k]]), int(k)) for k in full)
-        left[k] = False
-        again = asked + np.flatnonzero(drawn[asked:] == k)
-        drawn[again] = _draw(rng, turns[again], log_weights, left)
-    cells = np.bincount(turns * num_classes + drawn, minlength=num_clients * num_classes)
-    return cells.reshape(num_clients, num_classes).astype(np.int64)
-
-
-def _draw(rng: np.random.Generator, clients: Ints, log_weights: Floats, left: npt.NDArray[np.bool_]) -> Ints:
-    """One class per entry of ``clients`` by its weights over the classes left, int64 [len(clients)]."""
-    running = np.cumsum(shares(log_weights, np.broadcast_to(left, log_weights.shape)), axis=1)
-    running /= running[:, -1:]
-    # All clients' inverse cdfs in one search: client i owns the interval [i, i+1). 32 bits keep i + u below
-    # i + 1.
-    uniform = np.floor(rng.random(len(clients)) * 2**32) / 2**32
-    table = (running + np.arange(len(running))[:, None]).ravel()
-    found = np.searchsorted(table, clients + uniform, side="right")
-    return np.asarray(found - clients * len(left), dtype=np.int64)
+def named(law: PartitionConfig) -> str:
+    """A law with its settings, for titles and messages: "dirichlet niid_bench, alpha 0.5"."""
+    values = knobs(law)
+    words = [law.kind, *(value for value in values.values() if isinstance(value, str))]
+    numbers = [f"{name} {value:g}" for name, value in values.items() if isinstance(value, int | float)]
+    return ", ".join([" ".join(words), *numbers])
 
 
 def pathological(
@@ -120,6 +104,47 @@ def shards(rng: np.random.Generator, labels: Ints, num_clients: int, shards_per_
     return [np.concatenate([pieces[j] for j in hand]) for hand in hands]
 
 
+def dominant(rng: np.random.Generator, class_sizes: Ints, num_clients: int, ratio: float) -> Ints:
+    """Counts [n, K]: equal sizes, a share ``ratio`` of the dominant class, the rest even over the others.
+
+    Client i is dominated by the class i mod K (of those that have samples). Nothing is drawn twice, and
+    everything is dealt out, so with classes of equal size and n a multiple of K each client has its ratio to
+    within a sample. Else classes run out: a class that can't give all who are dominated by it their share
+    is divided evenly among them, the others fill up evenly with what is left, and take more of their own
+    dominant class only once all others are gone. MergeSFL (Liao et al. 2024) has the same law for n = K.
+    """
+    present = np.flatnonzero(class_sizes)
+    sizes = even(int(class_sizes.sum()), num_clients)
+    leads = np.zeros((num_clients, len(class_sizes)), dtype=bool)
+    leads[np.arange(num_clients), present[np.arange(num_clients) % len(present)]] = True
+    wanted = np.where(leads, np.round(ratio * sizes).astype(np.int64)[:, None], 0)
+    counts = _granted(rng, wanted, class_sizes)
+    while True:
+        missing, stock = sizes - counts.sum(axis=1), class_sizes - counts.sum(axis=0)
+        if not missing.any():
+            return counts
+        allowed = (stock > 0) & ~leads
+        allowed[~allowed.any(axis=1)] = stock > 0
+        wanted = np.where(allowed, missing[:, None] // allowed.sum(axis=1, keepdims=True), 0)
+        if not wanted.any():
+            # Fewer are missing than there are classes: one each, of those with most left.
+            for i in permutation(rng, num_clients):
+                order = np.argsort(-stock, kind="stable")
+                chosen = order[allowed[i, order] & (stock[order] > 0)][: missing[i]]
+                counts[i, chosen] += 1
+                stock[chosen] -= 1
+            continue
+        counts += _granted(rng, wanted, stock)
+
+
+def _granted(rng: np.random.Generator, wanted: Ints, stock: Ints) -> Ints:
+    """Of ``wanted`` [n, K] what ``stock`` [K] allows: a scarce class is divided in proportion."""
+    granted = wanted.copy()
+    for k in np.flatnonzero(wanted.sum(axis=0) > stock):
+        granted[:, k] = apportion(int(stock[k]), wanted[:, k].astype(np.float64), rng)
+    return granted
+
+
 def quantity_dirichlet(rng: np.random.Generator, total: int, num_clients: int, alpha: float) -> Ints:
     """Sizes [n] by Dir_n(alpha) (Li et al. 2022, arXiv:2102.02079, "quantity skew")."""
     return cut(total, shares(log_gamma(rng, np.full(num_clients, alpha))))
@@ -130,32 +155,18 @@ def quantity_lognormal(rng: np.random.Generator, total: int, num_clients: int, s
     return cut(total, shares(sigma * normals(rng, num_clients)))
 
 
-def until_large(draw: Callable[[], Ints], min_size: int, max_tries: int) -> tuple[Ints, int]:
-    """The first draw [n, ...] that gives each client ``min_size``, or the least bad; the tries it took."""
-    best, smallest = draw(), -1
-    for tries in range(1, max_tries + 1):
-        counts = best if tries == 1 else draw()
-        size = int(counts.reshape(len(counts), -1).sum(axis=1).min())
-        if size > smallest:
-            best, smallest = counts, size
-        if size >= min_size:
-            break
-    return best, tries
+def deal_whole(rng: np.random.Generator, unit_sizes: Ints, num_clients: int) -> Ints:
+    """The client [U] of each unit of ``unit_sizes`` [U] samples: in random order, to whoever holds least.
 
-
-def repair(counts: Ints, min_size: int) -> Ints:
-    """Counts [n, K] that give each client ``min_size``: samples move one by one from the largest client.
-
-    The giver gives of its most frequent class; ties go to the lowest number, so nothing is drawn.
+    Ties go to the lowest client. Nobody is empty, and sizes differ by at most that of the largest unit. As
+    many units as clients need no dealing: unit i is client i.
     """
-    counts = counts.copy()
-    sizes = counts.sum(axis=1)
-    for taker in np.flatnonzero(sizes < min_size):
-        while sizes[taker] < min_size:
-            giver = int(sizes.argmax())
-            k = int(counts[giver].argmax())
-            counts[giver, k] -= 1
-            counts[taker, k] += 1
-            sizes[giver] -= 1
-            sizes[taker] += 1
-    return counts
+    if len(unit_sizes) == num_clients:
+        return np.arange(num_clients)
+    owner = np.empty(len(unit_sizes), dtype=np.int64)
+    least = [(0, i) for i in range(num_clients)]
+    for unit in permutation(rng, len(unit_sizes)):
+        held, i = least[0]
+        heapq.heapreplace(least, (held + int(unit_sizes[unit]), i))
+        owner[unit] = i
+    return owner

@@ -4,9 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rayfl.data.client_tests import client_tests, strata
 from rayfl.data.config import DataConfig
-from rayfl.data.partition import Partition, partition
-from rayfl.data.sampling import Ints, apportion, permutation, stratified
+from rayfl.data.divide import partition
+from rayfl.data.edge_map import blocks, edge_map
+from rayfl.data.partition import Partition
+from rayfl.data.sampling import Ints, stratified
+from rayfl.data.statistics import Statistics, measure, tally
 from rayfl.data.store import Dataset, open_dataset
 from rayfl.errors import UserError
 from rayfl.seeding import numpy_generator
@@ -23,11 +27,23 @@ class FederatedData:
     validation_indices: Ints
     """Rows of ``train`` that no client holds, ascending."""
     client_test_indices: tuple[Ints, ...]
-    """Per client: rows of ``test`` in its own class mix, ascending; see :func:`client_tests`."""
+    """Per client: rows of ``test`` in its own mix of classes (and domains), ascending: ``client_tests``."""
     client_edges: tuple[int, ...]
-    """Per client: its edge server; contiguous blocks."""
+    """Per client: its edge server."""
     partition: Partition
     """The partition behind ``client_indices``; its rows are rows of ``train``."""
+
+    def statistics(self) -> Statistics:
+        """Who holds what, by class, domain and edge server."""
+        train = self.train
+        return measure(
+            self.client_indices,
+            train.labels,
+            train.num_classes,
+            domains=train.domains,
+            num_domains=len(train.domain_names),
+            edges=self.client_edges,
+        )
 
 
 def load(config: DataConfig, seed: int) -> FederatedData:
@@ -37,64 +53,58 @@ def load(config: DataConfig, seed: int) -> FederatedData:
     are taken from their clients. Raises UserError where the request can't be met.
     """
     if not 0 <= config.val_fraction < 1:
-        raise UserError(f"val_fraction must lie in [0, 1), got {config.val_fraction}: 0.1 is usual")
+        raise UserError(f"data.val_fraction must lie in [0, 1), got {config.val_fraction}: 0.1 is usual")
     train, test = open_dataset(config)
-    total = len(train)
+    labels, num_classes = train.labels, train.num_classes
     validation = stratified(
-        numpy_generator(seed, "validation"), train.labels, round(config.val_fraction * total)
+        numpy_generator(seed, "validation"), labels, round(config.val_fraction * len(train))
     )
-    if config.partition.kind == "file":
-        given = partition(train.labels, train.num_classes, config.partition, config.num_clients, seed)
-        rows = [np.setdiff1d(r, validation, assume_unique=True) for r in given.indices]
+    from_file = config.partition.kind == "file"
+    kept = np.arange(len(train))
+    if not from_file:
+        kept = np.setdiff1d(kept, validation, assume_unique=True)
+    given = partition(
+        labels[kept],
+        num_classes,
+        config.partition,
+        config.num_clients,
+        seed,
+        domains=None if train.domains is None else train.domains[kept],
+        groups=None if train.groups is None else train.groups[kept],
+        num_edges=config.num_edges,
+    )
+    rows = [kept[r] for r in given.indices]
+    if from_file:
+        rows = [np.setdiff1d(r, validation, assume_unique=True) for r in rows]
         if config.partition.min_size > 0 and min(map(len, rows)) == 0:
             raise UserError(
                 "a client of the partition file holds validation rows only: set data.val_fraction=0 or "
-                "the seed it "
-                "was made with"
+                "the seed it was made with"
             )
-    else:
-        kept = np.setdiff1d(np.arange(total), validation, assume_unique=True)
-        given = partition(train.labels[kept], train.num_classes, config.partition, config.num_clients, seed)
-        rows = [kept[r] for r in given.indices]
-    divided = Partition.of(rows, given.tries)
-    counts = divided.statistics(train.labels, train.num_classes).counts
+    divided = Partition.of(rows, given.tries, _edges(config, seed, given, rows, train))
+    trained, tested, num_strata = strata(train, test)
     return FederatedData(
         train=train,
         test=test,
         client_indices=divided.indices,
         validation_indices=validation,
-        client_test_indices=client_tests(test.labels, counts, seed),
-        client_edges=tuple(i * config.num_edges // config.num_clients for i in range(config.num_clients)),
+        client_test_indices=client_tests(tested, tally(rows, trained, num_strata), seed),
+        client_edges=divided.edges or tuple(blocks(config.num_clients, config.num_edges).tolist()),
         partition=divided,
     )
 
 
-def client_tests(labels: Ints, counts: Ints, seed: int) -> tuple[Ints, ...]:
-    """Test rows per client in the client's own class mix, for methods that personalise.
-
-    Each class of the test set ``labels`` [M] is shared out in proportion to the clients' training samples
-    of that class ``counts`` [n, K] (largest remainder, ties at random), so the splits are disjoint and a
-    client's share of the test set is its share of the training set. A client that holds samples but came
-    away empty, because clients outnumber test rows, gets one row of its most frequent class that the test
-    set has, which it may share with others.
-    """
-    rng = numpy_generator(seed, "client-test")
-    num_clients, num_classes = counts.shape
-    mine: list[list[Ints]] = [[] for _ in range(num_clients)]
-    by_class = [np.flatnonzero(labels == k) for k in range(num_classes)]
-    for k, rows in enumerate(by_class):
-        if rows.size and counts[:, k].any():
-            rows = rows[permutation(rng, len(rows))]
-            sizes = apportion(len(rows), counts[:, k].astype(np.float64), rng)
-            for i, piece in enumerate(np.split(rows, np.cumsum(sizes)[:-1])):
-                mine[i].append(piece)
-    result = []
-    for i, pieces in enumerate(mine):
-        chosen = np.sort(np.concatenate(pieces)) if pieces else np.empty(0, dtype=np.int64)
-        present = [k for k in np.argsort(-counts[i], kind="stable") if counts[i, k] and by_class[k].size]
-        if not chosen.size and present:
-            rows = by_class[present[0]]
-            chosen = rows[permutation(rng, len(rows))[:1]]
-        chosen.flags.writeable = False
-        result.append(chosen)
-    return tuple(result)
+def _edges(
+    config: DataConfig, seed: int, given: Partition, rows: list[Ints], train: Dataset
+) -> tuple[int, ...] | None:
+    """The edge map where it is not blocks: the partition's own, or the one asked for."""
+    if config.edge_map == "blocks":
+        return given.edges
+    if given.edges is not None:
+        raise UserError(
+            f"data.partition.kind={config.partition.kind} brings its own edge map, got "
+            f"data.edge_map={config.edge_map}: set data.edge_map=blocks"
+        )
+    domains = None if train.domains is None else tally(rows, train.domains, int(train.domains.max()) + 1)
+    counts = tally(rows, train.labels, train.num_classes)
+    return edge_map(config.edge_map, config.num_edges, seed, counts, domains)

@@ -11,6 +11,7 @@ from rayfl.models.norm import (
     replace_batch_norm,
     use_batch_stats,
 )
+from rayfl.models.vit import insert_prompts
 from rayfl.models.zoo import MODELS, build
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "default_cuts",
     "group_norm",
     "has_batch_norm",
+    "insert_prompts",
     "is_norm_buffer",
     "join",
     "legal_cuts",

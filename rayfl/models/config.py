@@ -18,7 +18,7 @@ class ModelConfig:
     """Which backbone: a key of ``rayfl.models.MODELS``."""
 
     norm: Literal["batch", "group", "none"] = "batch"
-    """cnn, resnet18: BatchNorm, a GroupNorm in place of each, or nothing; lenet and mlp never have any."""
+    """BatchNorm, a GroupNorm in place of each, or nothing; lenet and mlp have none, a vit LayerNorm."""
 
     norm_groups: int = 8
     """The most groups of a GroupNorm; see ``rayfl.models.norm.group_norm`` (FedDyn's official code: 2)."""
@@ -27,10 +27,25 @@ class ModelConfig:
     """BatchNorm statistics: averaged, kept at each client, or not kept at all (the batch's, also in eval)."""
 
     stem: Literal["auto", "cifar", "imagenet"] = "auto"
-    """resnet18: 3x3 without max-pool, or 7x7 stride 2 with it; auto takes cifar for images up to 64 px."""
+    """alexnet, mobilenet, resnet, vgg: the form for small or large images; auto: cifar up to 64 px."""
 
     width: float = 1.0
-    """Multiplies every hidden channel and unit count; 0.125 gives a resnet18 of 8 to 64 channels."""
+    """Multiplies every hidden channel and unit count, a vit's heads; 0.125: resnet18 has 8 to 64 channels."""
+
+    patch_size: int | None = None
+    """vit: a patch's side in pixels; default: the largest of 16, 8, 4, 2 giving 7 to a side."""
+
+    pool: Literal["cls", "mean", "mean_all"] = "cls"
+    """vit: the head reads the class token, its mean with the patches, or the mean of all, prompts too."""
+
+    skips: int = 1
+    """resnet50_unet: how many encoder stages feed skip connections, 0 to 4; more leave fewer cuts."""
+
+    weights: str | None = None
+    """A file of pretrained weights (.pt, .pth, .safetensors) named as in torchvision, timm, smp or rayfl."""
+
+    weights_hash: str | None = None
+    """SHA-256 of that file; filled in when the config is loaded."""
 
     def __post_init__(self) -> None:
         for field, hint in get_type_hints(type(self)).items():
@@ -40,3 +55,9 @@ class ModelConfig:
             raise UserError(f"model.width multiplies the channels and must be above 0, got {self.width}")
         if self.norm_groups < 1:
             raise UserError(f"model.norm_groups must be at least 1, got {self.norm_groups}")
+        if self.patch_size is not None and self.patch_size < 1:
+            raise UserError(f"model.patch_size must be at least 1 pixel, got {self.patch_size}")
+        if not 0 <= self.skips <= 4:
+            raise UserError(
+                f"model.skips counts encoder stages, 0 to 4, got {self.skips}: 4 is the full U-Net"
+            )

@@ -1,19 +1,20 @@
 """What each block costs: parameters, buffers, forward FLOPs and the size of its output."""
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from rayfl.cutting import Values, each
+from rayfl.models.blocks import Shape
 from rayfl.models.config import ModelConfig
 from rayfl.models.cut import block_names, positions
-from rayfl.models.zoo import Shape, assemble
+from rayfl.models.zoo import assemble
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,11 @@ class BlockCost:
     flops: int
     """FLOPs of a forward pass per sample, two per multiply-accumulate; see :func:`block_costs`."""
 
-    output_shape: tuple[int, ...]
-    """Shape of the output per sample, without the batch axis."""
+    output_shape: tuple[int, ...] | tuple[tuple[int, ...], ...]
+    """Shape of the output per sample, without the batch axis; of a tuple of tensors, the shape of each."""
 
-    @property
-    def output_elements(self) -> int:
-        """Elements of the output per sample: A, the size of the smashed data if the cut comes here."""
-        return math.prod(self.output_shape)
+    output_elements: int
+    """Elements of the output per sample: A, the size of the smashed data if the cut comes here."""
 
 
 def block_costs(model: nn.Sequential, input_shape: tuple[int, ...]) -> list[BlockCost]:
@@ -58,7 +57,7 @@ def block_costs(model: nn.Sequential, input_shape: tuple[int, ...]) -> list[Bloc
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     # Two samples, since BatchNorm without running statistics refuses a single value per channel.
     batch = 2
-    x = torch.empty(batch, *input_shape, dtype=dtype, device="meta")
+    x: Values = torch.empty(batch, *input_shape, dtype=dtype, device="meta")
     costs = []
     for name, block in zip(block_names(model), shadow, strict=True):
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -72,7 +71,8 @@ def block_costs(model: nn.Sequential, input_shape: tuple[int, ...]) -> list[Bloc
                 param_bytes=sum(p.numel() * p.element_size() for p in params),
                 buffer_bytes=sum(b.numel() * b.element_size() for b in buffers),
                 flops=counter.get_total_flops() // batch,
-                output_shape=tuple(x.shape[1:]),
+                output_shape=each(lambda z: tuple(z.shape[1:]), x),
+                output_elements=sum(z[0].numel() for z in ((x,) if isinstance(x, Tensor) else x)),
             )
         )
     return costs
@@ -105,6 +105,7 @@ def _total(costs: Sequence[BlockCost]) -> BlockCost:
         buffer_bytes=sum(cost.buffer_bytes for cost in costs),
         flops=sum(cost.flops for cost in costs),
         output_shape=last.output_shape,
+        output_elements=last.output_elements,
     )
 
 

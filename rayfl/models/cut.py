@@ -12,6 +12,7 @@ from itertools import pairwise
 from torch import nn
 
 from rayfl.errors import UserError
+from rayfl.models.blocks import Backbone
 from rayfl.suggest import unknown
 
 
@@ -30,8 +31,9 @@ def cut(model: nn.Sequential, *after: str | int) -> tuple[nn.Sequential, ...]:
 
     An entry is a block's name, a stage's name, or the number of blocks kept below the cut. The slices share
     the model's modules and keep their names, so the union of their state dicts is that of the whole.
-    Raises UserError unless the cuts go up strictly and leave no slice empty.
+    Raises UserError unless the cuts go up strictly, fall between blocks and leave no slice empty.
     """
+    _refuse_inside(model, after)
     edges = [0, *positions(block_names(model), after), len(model)]
     children = _children(model)
     return tuple(
@@ -65,12 +67,12 @@ def join(*parts: nn.Sequential) -> nn.Sequential:
 
 
 def default_cut(model: nn.Sequential) -> str:
-    """A sensible single cut: after the first stage if the model has stages, else after the first block."""
+    """A sensible single cut: the model's own, or after its first stage, or else after the first block."""
     return default_cuts(model, 1)[0]
 
 
 def default_cuts(model: nn.Sequential, n: int) -> list[str]:
-    """``n`` sensible cuts, going up: spread over the stages if there are enough, else over the blocks.
+    """``n`` sensible cuts, going up: spread over the model's own, its stages or its blocks, if enough.
 
     Raises UserError for more cuts than the model has.
     """
@@ -81,7 +83,8 @@ def default_cuts(model: nn.Sequential, n: int) -> list[str]:
         )
     names = block_names(model)
     stages = [stage for stage in _stages(names) if _position_of_stage(names, stage) < len(names)]
-    options = stages if n <= len(stages) else legal
+    own = list(model.cuts) if isinstance(model, Backbone) else []
+    options = next((cuts for cuts in (own, stages) if cuts and n <= len(cuts)), legal)
     return [options[i * len(options) // n] for i in range(n)]
 
 
@@ -98,6 +101,24 @@ def _position(names: Sequence[str], after: str | int) -> int:
     if not 0 < position < len(names):
         raise UserError(f"a cut must leave a block on both sides, got '{after}': cut after one of {legal}")
     return position
+
+
+def _refuse_inside(model: nn.Sequential, after: Sequence[str | int]) -> None:
+    """A cut falls between blocks: a place inside one is told apart from a slip of the pen."""
+    names = block_names(model)
+    for wanted in after:
+        if wanted in [*names, *_stages(names)]:
+            continue
+        for name, block in zip(names, model, strict=True):
+            hint = getattr(block, "cut_hint", None)
+            for inner, _ in block.named_modules():
+                # Where a block took in whole stages, their own names mean it as well.
+                if wanted == f"{name}.{inner}" or (hint and f".{inner}".endswith(f".{wanted}")):
+                    legal = ", ".join(names[:-1])
+                    raise UserError(
+                        f"no cut can fall inside block '{name}', got '{wanted}': cut after one of {legal}"
+                        + (f", or {hint}" if hint else "")
+                    )
 
 
 def _stages(names: Sequence[str]) -> list[str]:

@@ -10,13 +10,15 @@ from typing import Any
 import pandas as pd
 
 from rayfl.config import ExperimentConfig, flatten
+from rayfl.data import named
 from rayfl.runs import Stored
+from rayfl.tasks import headline
 
-METRIC = "final/last10_accuracy"
+_LAST10 = "final/last10_"
 PENDING = "PENDING"
 """The status of a cell that has not run."""
+_IN_PERCENT = ("accuracy", "dice", "iou")
 _METHOD, _SEED = "algorithm.name", "seed"
-_FIRST = (METRIC, "final/accuracy", "final/best_accuracy", "final/best_round", "global/test_loss")
 
 
 def value_label(value: Any) -> str:
@@ -60,13 +62,17 @@ def cells_frame(
 ) -> pd.DataFrame:
     """One row per cell: place in the grid, seed, status, final metrics, bytes, MLflow run, fingerprint."""
     rows = []
+    quoted = (headline(found.result.metrics, _LAST10) for found in stored.values() if found is not None)
+    names = list(dict.fromkeys(metric[0] for metric in quoted if metric is not None)) or ["accuracy"]
+    first = [prefix + kind for kind in names for prefix in (_LAST10, "final/", "final/best_")]
+    first += ["final/best_round", "global/test_loss"]
     for config in cells:
         found = stored.get(config.cell_hash)
         row: dict[str, Any] = {**coordinates(config, grid), _SEED: config.seed}
         row["status"] = PENDING if found is None else found.result.status
         metrics = {} if found is None else found.result.metrics
         row["rounds"] = 0 if found is None else found.result.rounds
-        row.update({key: metrics.get(key, math.nan) for key in _FIRST})
+        row.update({key: metrics.get(key, math.nan) for key in first})
         row["comm/total_bytes"] = metrics.get("comm/total_bytes", math.nan)
         row.update(
             {key: value for key, value in metrics.items() if key.startswith("final/") and "_to_" in key}
@@ -78,7 +84,7 @@ def cells_frame(
         rows.append(row)
     frame = pd.DataFrame(rows)
     axes = {axis: [value_label(value) for value in values] for axis, values in grid.items()}
-    frame.attrs = {"name": name, "axes": axes, "caption": caption(cells)}
+    frame.attrs = {"name": name, "axes": axes, "caption": caption(cells), "headline": names[0]}
     return frame
 
 
@@ -103,7 +109,7 @@ def _law(config: ExperimentConfig) -> str:
     law = config.data.partition
     if law.kind == "dirichlet":
         return f"dirichlet ({law.scheme}) alpha={law.alpha:g}"
-    return f"{law.kind} alpha={law.alpha:g}" if law.kind == "quantity" else law.kind
+    return named(law)
 
 
 @dataclass(frozen=True)
@@ -155,12 +161,15 @@ class Grid:
         return "\n".join([*lines, self.caption])
 
 
-def grid_table(frame: pd.DataFrame, metric: str = METRIC) -> Grid:
-    """Mean ± sample standard deviation over seeds, accuracies in %.
+def grid_table(frame: pd.DataFrame, metric: str | None = None) -> Grid:
+    """Mean ± sample standard deviation over seeds, of the task's headline metric unless told; in % where
+    that is usual.
 
     "—" has not run; "†" has fewer seeds than the others; "✗" diverged, with the number of seeds
     that did where others did not: those are left out of the mean, so such an entry is never the best.
     """
+    name = frame.attrs.get("headline", "accuracy")
+    metric = metric or _LAST10 + name
     axes: dict[str, list[str]] = frame.attrs.get("axes") or {
         axis: list(dict.fromkeys(map(value_label, frame[axis])))
         for axis in frame.columns[: list(frame.columns).index(_SEED)]
@@ -172,7 +181,7 @@ def grid_table(frame: pd.DataFrame, metric: str = METRIC) -> Grid:
     records: list[dict[str, Any]] = [dict(zip(frame.columns, line, strict=True)) for line in frame.values]
     for record in records:
         row = str(record[_METHOD]) if _METHOD in axes else str(frame.attrs.get("name", "all"))
-        column = ", ".join(_column(axis, record[axis]) for axis in others) or "accuracy"
+        column = ", ".join(_column(axis, record[axis]) for axis in others) or name
         rows.setdefault(row)
         columns.setdefault(column)
         groups.setdefault((row, column), []).append(record)
@@ -187,7 +196,7 @@ def grid_table(frame: pd.DataFrame, metric: str = METRIC) -> Grid:
     text = str(frame.attrs.get("caption", f"{seeds} seeds"))
     marks = "".join(_legend([entry.text for entry in entries.values()]))
     spread = "mean ± sample std over seeds" if seeds > 1 else "one seed"
-    what = "test accuracy in %, last 10 evaluated rounds" if metric == METRIC else metric
+    what = f"test {name} in %, last 10 evaluated rounds" if metric == _LAST10 + name else metric
     return Grid(f"{what}, {spread}; {text}{marks}", list(columns), list(rows), entries)
 
 
@@ -198,7 +207,7 @@ def _column(axis: str, value: Any) -> str:
 
 def _entry(group: Sequence[Mapping[str, Any]], seeds: int, metric: str) -> Entry:
     diverged = sum(record["status"] == "DIVERGED" for record in group)
-    scale = 100.0 if "accuracy" in metric else 1.0
+    scale = 100.0 if metric.endswith(_IN_PERCENT) else 1.0
     values = [
         scale * record[metric]
         for record in group

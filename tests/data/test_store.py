@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,20 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.data import DATASETS, DataConfig, Dataset, SyntheticConfig, open_dataset, store
+from rayfl.data import (
+    DATASETS,
+    DataConfig,
+    Dataset,
+    DatasetInfo,
+    SyntheticConfig,
+    open_dataset,
+    outline,
+    store,
+)
+from rayfl.data.catalogue import FILES
+from rayfl.data.dataset import reopen
+from rayfl.data.images import resize
+from rayfl.data.moments import moments
 from rayfl.errors import UserError
 
 SMALL = SyntheticConfig(num_train=60, num_test=20, channels=3, height=6, width=5)
@@ -28,8 +42,8 @@ def config(tmp_path: Path) -> DataConfig:
 
 def forget() -> None:
     """Behave like a new process."""
-    store._open.cache_clear()
-    store._reopen.cache_clear()
+    store._sound.clear()
+    reopen.cache_clear()
 
 
 def test_digits(tmp_path: Path) -> None:
@@ -47,7 +61,10 @@ def test_digits(tmp_path: Path) -> None:
 
 
 def test_mnist5k(tmp_path: Path) -> None:
-    train, test = open_dataset(DataConfig(name="mnist5k", root=str(tmp_path)))
+    config = DataConfig(name="mnist5k", root=str(tmp_path))
+    before = outline(config)
+    train, test = open_dataset(config)
+    assert outline(config) == before
     assert (len(train), len(test), train.shape) == (4000, 1000, (1, 28, 28))
     assert np.bincount(test.labels).tolist() == [100] * 10
     assert train.mean == pytest.approx((0.1307,), abs=0.005)  # that of all of MNIST
@@ -147,7 +164,7 @@ def test_damaged_copies_are_prepared_again(config: DataConfig, damage: Any, capl
         train, _ = open_dataset(config)
     assert "preparing it again" in caplog.text
     assert np.array_equal(train.images, expected)
-    assert sorted(p.name for p in train.path.parent.iterdir()) == ["meta.json", "test.arrow", "train.arrow"]
+    assert {p.name for p in train.path.parent.iterdir()} == FILES
 
 
 def test_a_killed_preparation_leaves_nothing_that_counts(config: DataConfig, tmp_path: Path) -> None:
@@ -174,12 +191,12 @@ def test_four_processes_prepare_one_copy(
     calls = tmp_path / "calls"
     info = DATASETS["synthetic"]
 
-    def counted(c: DataConfig) -> Any:
+    def counted(c: DataConfig, source: Path | None) -> Any:
         with calls.open("a") as f:
             f.write("x")
-        return info.build(c)
+        return info.build(c, source)
 
-    monkeypatch.setitem(DATASETS, "synthetic", store.DatasetInfo(**{**vars(info), "build": counted}))
+    monkeypatch.setitem(DATASETS, "synthetic", replace(info, build=counted))
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(4), context.Queue()
     processes = [context.Process(target=_open_one, args=(config, barrier, results)) for _ in range(4)]
@@ -231,7 +248,7 @@ def test_one_pixel_and_constant_channels(tmp_path: Path) -> None:
     tiny = SyntheticConfig(num_train=20, num_test=10, height=1, width=1, num_classes=2)
     train, _ = open_dataset(DataConfig(name="synthetic", root=str(tmp_path), synthetic=tiny))
     assert train.batch(np.arange(20))[0].isfinite().all()
-    mean, std = store._moments(np.full((3, 1, 2, 2), 51, dtype=np.uint8))
+    mean, std = moments([np.full((3, 1, 2, 2), 51, dtype=np.uint8)])
     assert mean == pytest.approx([0.2])
     assert std == [1.0]
 
@@ -242,13 +259,73 @@ def test_unknown_names_get_the_nearest(tmp_path: Path) -> None:
 
 
 def test_offline_says_where_files_go(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(_: DataConfig) -> Any:
+    def offline(_: DataConfig, source: Path | None) -> Any:
         raise OSError("no route to host")
 
-    info = store.DatasetInfo(build=offline, description="", remedy="put x.tar into downloads/")
+    info = DatasetInfo(build=offline, description="", remedy="put x.tar into downloads/")
     monkeypatch.setitem(DATASETS, "synthetic", info)
     with pytest.raises(UserError, match=r"can't be prepared \(no route to host\): put x.tar into downloads/"):
         open_dataset(config)
+
+
+def test_a_folder_of_the_users_is_never_replaced(tmp_path: Path) -> None:
+    """As when data.root is the folder in which the user keeps the downloaded sets."""
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "mine.zip").write_text("precious")
+    with pytest.raises(UserError, match=r"holds mine.zip: set data\.root"):
+        open_dataset(DataConfig(name="digits", root=str(tmp_path)))
+    assert (tmp_path / "digits" / "mine.zip").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_outlines_are_what_is_prepared(tmp_path: Path, name: str) -> None:
+    config = DataConfig(name=name, root=str(tmp_path), synthetic=SMALL)
+    before = outline(config)
+    train, test = open_dataset(config)
+    assert before == outline(config)
+    assert before.shape == train.shape
+    assert before.class_counts == tuple(np.bincount(train.labels))
+    assert (before.num_test, before.task) == (len(test), "classification")
+    assert outline(replace(config, image_size=9)).shape == (train.shape[0], 9, 9)
+
+
+def test_small_images_are_resized_when_read(config: DataConfig) -> None:
+    """A gradient stays one, a plain image keeps its value; labels and constants stay."""
+    train, _ = open_dataset(config)
+    large, _ = open_dataset(replace(config, image_size=12))
+    assert large is not train
+    assert large is pickle.loads(pickle.dumps(large))
+    assert large.shape == (3, 12, 12)
+    assert (large.mean, large.std) == (train.mean, train.std)
+    inputs, labels = large.batch([0, 5])
+    assert inputs.shape == (2, 3, 12, 12)
+    assert labels.tolist() == train.labels[[0, 5]].tolist()
+    ramp = torch.arange(0, 160, 10, dtype=torch.uint8).repeat(1, 1, 16, 1)
+    assert resize(ramp, (16, 16)) is ramp
+    assert resize(ramp, (8, 8))[0, 0, 3].tolist()[1:-1] == [25, 45, 65, 85, 105, 125]
+    stripes = torch.tensor([255, 0, 0, 0] * 4, dtype=torch.uint8).repeat(1, 1, 16, 1)
+    assert resize(stripes, (4, 4)).min() > 30  # antialiased: no pixel is passed over
+    assert resize(torch.full((1, 2, 5, 7), 77, dtype=torch.uint8), (9, 3)).unique().tolist() == [77]
+    assert large.batch([])[0].shape == (0, 3, 12, 12)
+
+
+def test_augmentation_works_on_bytes_after_resizing(config: DataConfig) -> None:
+    train, _ = open_dataset(replace(config, image_size=4))
+    seen: list[torch.Tensor] = []
+
+    def two_views(images: torch.Tensor, masks: torch.Tensor | None) -> tuple[torch.Tensor, None]:
+        assert masks is None
+        seen.append(images)
+        return torch.cat([images, 255 - images]), None
+
+    inputs, labels = train.batch([7, 3], dtype=torch.float64, augment=two_views)
+    assert seen[0].dtype == torch.uint8
+    assert seen[0].shape == (2, 3, 4, 4)
+    assert labels.tolist() == train.labels[[7, 3, 7, 3]].tolist()
+    mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (train.mean, train.std))
+    bytes_again = (inputs * std + mean) * 255
+    torch.testing.assert_close(bytes_again[:2], seen[0].double())
+    torch.testing.assert_close(bytes_again[2:], 255 - seen[0].double())
 
 
 def test_a_root_that_is_no_folder(tmp_path: Path) -> None:

@@ -1,35 +1,25 @@
 """Slices: together they are the model, bit for bit, in values, gradients, names and state."""
 
+import copy
+
 import pytest
 import torch
+from samples import FAMILIES, NORMED, OTHERS, inputs, make, shared
 from torch import nn
 
 from rayfl.errors import UserError
-from rayfl.models import (
-    MODELS,
-    ModelConfig,
-    block_names,
-    build,
-    cut,
-    default_cut,
-    default_cuts,
-    join,
-    legal_cuts,
-)
+from rayfl.models import block_names, cut, default_cut, default_cuts, join, legal_cuts
 
-SHAPE = (3, 16, 16)
 RESNET_BLOCKS = ["stem", *(f"layer{s}.{i}" for s in range(1, 5) for i in range(2)), "head"]
+VARIANTS = [(name, "batch") for name in FAMILIES] + [
+    (name, norm) for name in NORMED for norm in ("group", "none") if "50" not in name
+]
 
 
-def make(name: str, **options: str) -> nn.Sequential:
-    return build(ModelConfig(name=name, width=0.125, **options), SHAPE, 10, 3).double()
-
-
-def batch() -> torch.Tensor:
-    return torch.randn(4, *SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-
-
-CASES = [(name, after) for name in MODELS for after in legal_cuts(make(name))]
+def some_cuts(name: str) -> list[str]:
+    """Every cut of a short model; the first, the middle and the last of a long one."""
+    legal = legal_cuts(shared(name))
+    return legal if len(legal) < 5 else [legal[0], legal[len(legal) // 2], legal[-1]]
 
 
 def test_names() -> None:
@@ -40,49 +30,60 @@ def test_names() -> None:
     assert legal_cuts(make("resnet18")) == RESNET_BLOCKS[:-1]
 
 
-@pytest.mark.parametrize(("name", "after"), CASES)
-def test_slices_are_the_whole(name: str, after: str) -> None:
-    model = make(name).eval()
-    bottom, top = cut(model, after)
-    x = batch()
+@pytest.mark.parametrize("name", FAMILIES)
+def test_slices_are_the_whole(name: str) -> None:
+    model = copy.deepcopy(shared(name)).eval()
+    x = inputs(name)
     with torch.no_grad():
-        smashed = bottom(x)
-        logits = top(smashed)
-        assert torch.equal(logits, model(x))
-        assert torch.equal(join(bottom, top)(x), logits)
-    assert block_names(bottom)[-1] == after
-    assert block_names(bottom) + block_names(top) == block_names(model)
-    assert bottom.state_dict().keys().isdisjoint(top.state_dict())
-    assert list(bottom.state_dict() | top.state_dict()) == list(model.state_dict())
-    assert list(join(bottom, top).state_dict()) == list(model.state_dict())
-    assert not bottom.training
-    assert not top.training
-    assert not join(bottom, top).training
+        expected = model(x)
+        for after in some_cuts(name):
+            bottom, top = cut(model, after)
+            smashed = bottom(x)
+            assert torch.equal(top(smashed), expected), after
+            assert block_names(bottom)[-1] == after
+            assert block_names(bottom) + block_names(top) == block_names(model)
+            assert bottom.state_dict().keys().isdisjoint(top.state_dict())
+            assert list(bottom.state_dict() | top.state_dict()) == list(model.state_dict())
+            assert list(join(bottom, top).state_dict()) == list(model.state_dict())
+            assert not any(part.training for part in (bottom, top, join(bottom, top)))
+        assert torch.equal(join(bottom, top)(x), expected)
 
 
-@pytest.mark.parametrize(("name", "after"), CASES)
-@pytest.mark.parametrize("norm", ["batch", "none"])
-def test_split_step_has_the_gradients_of_the_whole(name: str, after: str, norm: str) -> None:
+@pytest.mark.parametrize("name", OTHERS)
+def test_slices_of_the_deeper_ones_are_the_whole(name: str) -> None:
+    model, x = make(name).eval(), inputs(name)
+    with torch.no_grad():
+        for after in default_cuts(model, 2):
+            bottom, top = cut(model, after)
+            assert torch.equal(top(bottom(x)), model(x))
+
+
+@pytest.mark.parametrize(("name", "norm"), VARIANTS)
+def test_split_step_has_the_gradients_of_the_whole(name: str, norm: str) -> None:
     """One process, no clone at the cut: an in-place layer on either side would show here."""
-    x, y = batch(), torch.tensor([0, 1, 2, 3])
-    whole, (bottom, top) = make(name, norm=norm), cut(make(name, norm=norm), after)
-    nn.functional.cross_entropy(whole(x), y).backward()
-    z = bottom(x)
-    received = z.detach().requires_grad_()
-    nn.functional.cross_entropy(top(received), y).backward()
-    z.backward(received.grad)
-    split = dict(bottom.named_parameters()) | dict(top.named_parameters())
-    for key, parameter in whole.named_parameters():
-        assert torch.equal(parameter.grad, split[key].grad), key
+    model, x = shared(name, norm), inputs(name)
+    whole = copy.deepcopy(model)
+    logits = whole(x)
+    direction = torch.randn(logits.shape, dtype=logits.dtype, generator=torch.Generator().manual_seed(2))
+    logits.backward(direction)
+    for after in some_cuts(name):
+        bottom, top = cut(copy.deepcopy(model), after)
+        z = bottom(x)
+        received = z.detach().requires_grad_()
+        top(received).backward(direction)
+        z.backward(received.grad)
+        split = dict(bottom.named_parameters()) | dict(top.named_parameters())
+        for key, parameter in whole.named_parameters():
+            assert torch.equal(parameter.grad, split[key].grad), (after, key)
 
 
-@pytest.mark.parametrize(("name", "after"), CASES)
-@pytest.mark.parametrize("norm", ["batch", "group", "none"])
-def test_no_slice_writes_to_its_input(name: str, after: str, norm: str) -> None:
-    x = batch()
-    for part in cut(make(name, norm=norm), after):
+@pytest.mark.parametrize(("name", "norm"), VARIANTS)
+def test_no_slice_writes_to_its_input(name: str, norm: str) -> None:
+    """Each block by itself: wherever the cut falls, a slice begins with one of them."""
+    x = inputs(name)
+    for block in copy.deepcopy(shared(name, norm)):
         kept = x.clone()
-        out = part(x)
+        out = block(x)
         assert torch.equal(x, kept)
         assert out.data_ptr() != x.data_ptr()
         x = out.detach()
@@ -142,6 +143,36 @@ def test_defaults() -> None:
             assert len(cut(model, *default_cuts(model, n))) == n + 1
     with pytest.raises(UserError, match="3 cuts can't be placed in a model of 3 blocks: ask for 0 to 2"):
         default_cuts(mlp, 3)
+
+
+def test_defaults_of_models_that_know_better() -> None:
+    """AlexNet is cut as in H-SFP, a ViT at FedSGA's quarters."""
+    alexnet, vit = make("alexnet"), make("vit_tiny")
+    assert (default_cut(alexnet), default_cuts(alexnet, 2)) == ("conv1", ["conv1", "conv5"])
+    assert (default_cut(vit), default_cuts(vit, 3)) == ("block.2", ["block.2", "block.5", "block.8"])
+    assert len(default_cuts(alexnet, 3)) == 3
+    assert default_cut(make("resnet50_unet", skips=4)) == "stem"
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "block"),
+    [
+        ("resnet18", "layer1.0.conv1", "layer1.0"),
+        ("resnet50", "layer4.2.downsample", None),
+        ("vit_tiny", "block.3.attn", "block.3"),
+        ("vit_tiny", "embed.patch_embed", "embed"),
+        ("cnn", "conv1.0", "conv1"),
+    ],
+)
+def test_no_cut_inside_a_block(name: str, inside: str, block: str | None) -> None:
+    legal = ", ".join(legal_cuts(shared(name))[:2])
+    wanted = (
+        "unknown cut"
+        if block is None
+        else f"inside block '{block}', got '{inside}': cut after one of {legal}"
+    )
+    with pytest.raises(UserError, match=wanted):
+        cut(shared(name), inside)
 
 
 def test_errors_say_what_to_do() -> None:

@@ -1,0 +1,113 @@
+"""A run without content: a method's own rounds on empty tensors, so that its ledger counts as ever."""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rayfl.costs.blocks import HollowModel, Pass
+from rayfl.costs.empty import empty
+from rayfl.data.sampling import Ints
+from rayfl.fleet import Fleet
+from rayfl.host import Blueprint, Host, Lent
+from rayfl.layout import local_layout
+from rayfl.messages import Weights
+from rayfl.shell import Shell
+from rayfl.training import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class HollowSource:
+    """A split without pixels."""
+
+    labels: Ints
+    """[N]"""
+    shape: tuple[int, int, int]
+    """(C, H, W)"""
+    num_classes: int
+    masks: bool = False
+    """Whether labels are masks [b, H, W] uint8 (segmentation), not [b] int64."""
+    views: int = 1
+    """Rows that augmentation makes of one."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(
+        self, indices: Rows, dtype: torch.dtype, device: str, augment: object = None
+    ) -> tuple[Tensor, Tensor]:
+        """Empty inputs and labels."""
+        count = len(indices) * (1 if augment is None else self.views)
+        inputs = empty((count, *self.shape), dtype)
+        if self.masks:
+            return inputs, empty((count, *self.shape[1:]), torch.uint8)
+        return inputs, empty((count,), torch.int64)
+
+
+class _Lent(Lent):
+    """There is nothing to copy in."""
+
+    def load(self, weights: Weights, strict: bool = True) -> None:
+        pass
+
+
+class PhantomHost(Host):
+    """Lends hollow modules."""
+
+    def borrow(self, part: str) -> Lent:
+        lent = super().borrow(part)
+        return _Lent(lent.module, lent.state)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        loss: Tensor = Pass.apply((((), logits.dtype),), None, 1, logits)[0]
+        return loss
+
+    def optimizer(self, parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        """Steps once, which makes all the state that it will ever have, and keeps gradients."""
+        optimizer: Any = super().optimizer(parameters, lr)
+        step = optimizer.step
+
+        def only_once() -> None:
+            step()
+            optimizer.step = lambda: None
+
+        optimizer.step, optimizer.zero_grad = only_once, lambda: None
+        result: torch.optim.Optimizer = optimizer
+        return result
+
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
+        # The blocks answer in the dtypes that it would give; the meta device has none.
+        return contextlib.nullcontext()
+
+
+class _Shell(Shell):
+    host_type = PhantomHost
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet.blueprint, fleet.layout.members(0), fleet.layout.topology)
+        # Results stay on the meta device, off which nothing can be moved.
+        self.device = "cpu"
+
+
+class PhantomFleet(Fleet):
+    """Everybody in this process, handling empty tensors."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        super().__init__(blueprint, local_layout(blueprint))
+        self._hosts = [_Shell(self)]
+
+
+def phantom(plan: Blueprint, model: HollowModel, train: HollowSource, test: HollowSource) -> Blueprint:
+    """The same federation without content."""
+    return replace(
+        plan,
+        model=model,
+        train=train,
+        test=test,
+        device="meta",
+        threads=torch.get_num_threads(),
+        prefetch=0,
+    )
