@@ -22,8 +22,8 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray" -n 2
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m ray
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray and not processes" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "ray or processes"
 
 clean:
 	rm -rf $(VENV) rayfl-results

@@ -1,6 +1,5 @@
 """The estimate is the ledger of the run it stands for, whatever the method; nothing is computed for it."""
 
-import functools
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,15 +9,13 @@ import pytest
 import tiny
 import torch
 
-from rayfl import costs, data, roles
+from rayfl import costs, roles
 from rayfl.algorithms import ALGORITHMS
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.costs.blocks import HollowModel
 from rayfl.costs.empty import EmptyArithmetic
 from rayfl.costs.estimate import count
-from rayfl.costs.holdings import holdings
 from rayfl.costs.phantom import HollowSource, phantom
-from rayfl.data.config import EdgeMap
 from rayfl.errors import UserError
 from rayfl.experiment import Experiment
 from rayfl.fleet import Group
@@ -56,8 +53,7 @@ def trained(ledger: Ledger) -> Counter[Entry]:
 
 def counted(plan: Blueprint, rounds: int = 3) -> tuple[Ledger, EmptyArithmetic]:
     """The ledger of the same federation without content."""
-    kind = "mlp" if plan.train.inputs.dim() == 2 else "batch"  # type: ignore[attr-defined]
-    model = HollowModel(functools.partial(tiny.build, kind), plan.dtype == "bfloat16")
+    model = HollowModel(plan.model, plan.dtype == "bfloat16")
     shape = tuple(plan.train.inputs.shape[1:])  # type: ignore[attr-defined]
     source = HollowSource(plan.train.labels, shape, tiny.NUM_CLASSES)  # type: ignore[attr-defined]
     with EmptyArithmetic() as arithmetic:
@@ -87,6 +83,14 @@ def test_batch_norm_statistics_travel_or_stay(method: str, bn: str) -> None:
     assert trained(counted(plan)[0]) == trained(tiny.Federation(plan).run(3).fleet.ledger)
 
 
+@pytest.mark.parametrize("cut_layer", tiny.PAIR_CUTS)
+@pytest.mark.parametrize("method", ["splitfed_v1", "mergesfl"])
+def test_pairs_of_tensors_cross_a_cut(method: str, cut_layer: int) -> None:
+    """Both of a pair are counted, each way."""
+    plan = tiny.blueprint(method, model="pair", cut_layer=cut_layer)
+    assert trained(counted(plan)[0]) == trained(tiny.Federation(plan).run(3).fleet.ledger)
+
+
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("method", ["fedavg", "splitfed_v1", "splitfed_v3", "hsfl"])
 def test_from_a_config(method: str, prepared: bool) -> None:
@@ -99,55 +103,6 @@ def test_from_a_config(method: str, prepared: bool) -> None:
     cost = costs.estimate(config) if prepared else before
     assert cost.from_counts is not prepared
     assert trained(cost.ledger) == trained(experiment.ledger)
-
-
-KINDS = [
-    {"kind": "iid"},
-    {"kind": "dirichlet", "scheme": "niid_bench", "alpha": 0.3},
-    {"kind": "dirichlet", "scheme": "per_class", "alpha": 0.3, "on_small": "repair"},
-    {"kind": "dirichlet", "scheme": "per_client"},
-    {"kind": "shards"},
-    {"kind": "pathological"},
-    {"kind": "quantity"},
-    {"kind": "two_level"},
-]
-
-
-@pytest.mark.parametrize("edge_map", ["blocks", "random", "label_similar"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
-def test_sizes_follow_from_class_counts(kind: dict[str, Any], edge_map: EdgeMap) -> None:
-    """What an unprepared set's counts give is what the prepared set gives: edges and validation as well."""
-    settings = [*SETTINGS, f"data.partition={ {'min_size': 1, **kind} }"]
-    config = load_experiment("fedavg.digits", settings).data
-    if kind["kind"] == "two_level":
-        edge_map = "blocks"  # It brings its own.
-    config = replace(config, edge_map=edge_map)
-    guessed = holdings(config, 7)
-    data.open_dataset(config)
-    known = holdings(config, 7)
-    assert (guessed.from_counts, known.from_counts) == (True, False)
-    assert list(map(len, guessed.client_rows)) == list(map(len, known.client_rows))
-    if edge_map != "label_similar" or kind["kind"] not in ("iid", "quantity"):
-        # There who holds which labels is drawn row by row, and a note says so.
-        assert guessed.client_edges == known.client_edges
-    assert len(guessed.validation_rows) == len(known.validation_rows)
-
-
-@pytest.mark.parametrize(("kind", "num_notes"), [("iid", 2), ("shards", 1)])
-def test_edges_that_only_labels_tell(kind: str, num_notes: int) -> None:
-    """Said where similar labels are drawn row by row, not where class counts give them."""
-    settings = [*SETTINGS, f"data.partition={{kind: {kind}}}", "data.edge_map=label_similar", "rounds=0"]
-    notes = costs.estimate(load_experiment("hsfl.digits", settings)).notes
-    assert len(notes) == num_notes
-    assert notes[0].startswith("sizes from class counts: dataset 'synthetic'")
-    assert "label_similar" in notes[-1] or kind == "shards"
-
-
-def test_what_only_the_dataset_knows_is_refused() -> None:
-    """A law by domains can't go by class counts."""
-    config = load_experiment("fedavg.digits", [*SETTINGS, "data.partition.kind=domain"]).data
-    with pytest.raises(UserError, match="prepare it first: rayfl data prepare synthetic"):
-        holdings(config, 0)
 
 
 class Looking(FedAvg):
@@ -241,75 +196,3 @@ def test_nothing_is_left_behind() -> None:
     finally:
         torch.set_num_threads(before)
     assert (torch.ones(2) + 1).tolist() == [2.0, 2.0]
-
-
-def test_sides_and_memory_by_hand() -> None:
-    """digits' mlp 64-200-200-10 cut after fc1, batches of 16, momentum, in float32.
-
-    Client: 64*200+200 parameters, 2*64*200 FLOPs, 200 numbers out. Memory: weights, gradients and momentum
-    of 13,000 parameters; per sample 200 outputs of the block and their gradients.
-    """
-    settings = ["algorithm.cut_layer=fc1", "algorithm.batch_size=16", "algorithm.momentum=0.9", "rounds=0"]
-    cost = costs.estimate(load_experiment("splitfed_v1.digits", settings))
-    client, main = cost.sides
-    assert (client.role, client.blocks, client.params, client.buffers) == ("client", "fc1", 13_000, 0)
-    assert (client.flops, client.macs) == (25_600, 12_800)
-    assert (client.activation_elements, client.activation_bytes, client.state_bytes) == (200, 800, 52_000)
-    assert (main.blocks, main.params) == ("fc2..head", 200 * 200 + 200 + 200 * 10 + 10)
-    assert main.activation_elements == 0
-    memory = cost.memory
-    assert (memory.weights, memory.gradients, memory.optimizer) == (52_000, 52_000, 52_000)
-    assert memory.activations == 2 * 16 * 200 * 4
-    assert memory.total == 3 * 52_000 + 25_600
-
-
-@pytest.mark.parametrize(("optimizer", "times"), [("sgd", 0), ("adam", 2)])
-def test_optimiser_state(optimizer: str, times: int) -> None:
-    """Plain SGD keeps nothing, Adam two moments and a 4-byte counter per tensor."""
-    settings = [f"algorithm.optimizer={optimizer}", "algorithm.momentum=0", "rounds=0", "train.dtype=float64"]
-    memory = costs.estimate(load_experiment("fedavg.digits", settings)).memory
-    assert memory.optimizer == times * memory.weights + (6 * 4 if times else 0)
-
-
-def test_two_runs_of_blocks_and_bfloat16() -> None:
-    """SplitFed U's client holds both ends; under autocast activations are sent in two bytes each."""
-    settings = ["algorithm.cut_layer=fc1", "train.dtype=bfloat16", "rounds=0"]
-    client, main = costs.estimate(load_experiment("splitfed_u.digits", settings)).sides
-    assert (client.blocks, main.blocks) == ("fc1, head", "fc2")
-    assert (client.activation_elements, client.activation_bytes) == (200, 400)
-    assert (main.activation_elements, main.activation_bytes) == (200, 400)
-
-
-HSFP = [
-    "rounds=200",
-    "model={name: resnet50, norm: batch, stem: imagenet}",
-    "data.name=synthetic",
-    "data.synthetic={num_train: 50000, num_test: 10, num_classes: 10, channels: 3, height: 32, width: 32}",
-    "data.num_clients=200",
-    "data.num_edges=10",
-    "algorithm.participation=0.1",
-]
-
-
-@pytest.mark.parametrize(("method", "gib"), [("fedavg", "3,865.35"), ("hierfl", "4,392.44")])
-def test_hsfp_table(method: str, gib: str) -> None:
-    """The printed digits of the paper's communication table, from a state dict of 94,326,992 bytes."""
-    cost = costs.estimate(load_experiment(f"{method}.digits", HSFP), "paper_hsfp")
-    (client,) = cost.sides
-    assert (client.params + client.buffers, client.state_bytes) == (23_581_695, 94_326_992)
-    assert f"{cost.ledger.total() / 2**30:,.2f}" == gib
-
-
-def test_hsfp_accounting_is_for_two_methods() -> None:
-    with pytest.raises(UserError, match=r"fedavg and hierfl only, got 'sl'"):
-        costs.estimate(load_experiment("sl.digits"), "paper_hsfp")
-    with pytest.raises(UserError, match=r"unknown accounting 'paper_hspf': did you mean 'paper_hsfp'"):
-        costs.estimate(load_experiment("sl.digits"), "paper_hspf")
-
-
-def test_supervised_contrastive_views_double_the_batch() -> None:
-    """Two views of each sample cross the cut, with two labels."""
-    once = costs.estimate(load_experiment("splitfed_v1.digits", ["rounds=1"])).traffic
-    twice = costs.estimate(load_experiment("splitfed_v1.digits", ["rounds=1", "data.augment=supcon"])).traffic
-    line = ("client-main", "up", "label")
-    assert twice[line] == 2 * once[line] > 0

@@ -15,7 +15,7 @@ from rayfl.algorithms.base import Algorithm
 from rayfl.errors import RunFailed
 from rayfl.fleet import LocalFleet
 from rayfl.host import Batch
-from rayfl.messages import SmashedBatch
+from rayfl.messages import Activations, Gradient, SmashedBatch
 
 EIGHT = (4, 5, 6, 7, 4, 5, 6, 12)
 
@@ -46,6 +46,11 @@ def failing(method: type[Algorithm], who: set[int], after: int = 0) -> type[Algo
             self.fail_when_due()
             smashed: SmashedBatch = super().forward()
             return smashed
+
+        def lose(self, deeper: Activations) -> Gradient:
+            self.fail_when_due()
+            gradient: Gradient = super().lose(deeper)
+            return gradient
 
     class Failing(method):  # type: ignore[misc, valid-type]
         Client = Fails

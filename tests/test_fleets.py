@@ -185,8 +185,16 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "splitfed_v1", "splitfed_joint", "hsfl"])
-@pytest.mark.parametrize("layout", [{"clients_per_actor": 3}, {"client_actors": 17}], ids=str)
+@pytest.mark.parametrize(
+    ("method", "layout"),
+    [
+        ("fedavg", {"client_actors": 17}),
+        ("splitfed_v1", {"clients_per_actor": 3}),
+        ("splitfed_joint", {"client_actors": 17}),
+        ("hsfl", {"clients_per_actor": 3}),
+    ],
+    ids=str,
+)
 def test_hosts_that_cut_a_block_of_the_summation_tree_change_no_bit(
     method: str, layout: dict[str, int]
 ) -> None:

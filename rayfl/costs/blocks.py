@@ -14,6 +14,8 @@ from rayfl.cutting import Values
 
 Answer = tuple[tuple[tuple[int, ...], torch.dtype], ...]
 """Shape per sample and dtype of each tensor that a block puts out."""
+Answers = dict[Any, tuple[Answer, bool]]
+"""By what comes in: the answer, and whether it is a lone tensor, not a tuple."""
 
 
 class Pass(torch.autograd.Function):
@@ -42,7 +44,7 @@ class Pass(torch.autograd.Function):
 class HollowBlock:
     """Takes the place of a block's ``forward``. The block keeps its type, its parameters and its buffers."""
 
-    def __init__(self, block: nn.Module, answers: dict[Any, tuple[Answer, bool]], bfloat16: bool) -> None:
+    def __init__(self, block: nn.Module, answers: Answers, bfloat16: bool = False) -> None:
         self.block, self.answers, self.bfloat16 = block, answers, bfloat16
         self.parameters = tuple(block.parameters())
 
@@ -77,8 +79,26 @@ class HollowBlock:
                     output = torch.func.functional_call(self.block, state, (given,))
         finally:
             self.block.forward = self
-        outputs = (output,) if isinstance(output, Tensor) else output
-        return tuple((tuple(value.shape[1:]), value.dtype) for value in outputs), isinstance(output, Tensor)
+        single = isinstance(output, Tensor)
+        return _answer((output,) if single else output), single
+
+
+def _answer(outputs: Sequence[Tensor]) -> Answer:
+    return tuple((tuple(value.shape[1:]), value.dtype) for value in outputs)
+
+
+class HollowPart(HollowBlock):
+    """Takes the place of the ``forward`` of hollow blocks in a row: one step through all of them."""
+
+    def _ask(
+        self, single: bool, shapes: Sequence[tuple[tuple[int, ...], torch.dtype]]
+    ) -> tuple[Answer, bool]:
+        output = tuple(empty((2, *shape), dtype) for shape, dtype in shapes)
+        for block in self.block.children():
+            output = block(output[0] if single else output)
+            single = isinstance(output, Tensor)
+            output = (output,) if single else output
+        return _answer(output), single
 
 
 @dataclass
@@ -88,7 +108,7 @@ class HollowModel:
     build: Callable[[], nn.Sequential]
     bfloat16: bool = False
     """Whether blocks compute under autocast."""
-    answers: dict[int, dict[Any, tuple[Answer, bool]]] = field(default_factory=dict)
+    answers: dict[int, Answers] = field(default_factory=dict)
 
     def __call__(self) -> nn.Sequential:
         with torch.device("meta"):
