@@ -17,7 +17,7 @@ SOURCES = sorted((ROOT / "rayfl").rglob("*.py"))
 ALLOWED = {
     "ray": ("rayfl/actors/", "rayfl/tuning.py"),
     "mlflow": ("rayfl/tracking/",),
-    "yaml": ("rayfl/loading.py",),
+    "yaml": ("rayfl/loading/layers.py",),
 }
 PURE = ("rayfl/algorithms/", "rayfl/models/", "rayfl/devices/", "rayfl/roles.py", "rayfl/host.py",
         "rayfl/messages.py", "rayfl/tree.py", "rayfl/training.py")  # fmt: skip
