@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from rayfl import algorithms, checkpoint, data, metrics, models, tree, weights
 from rayfl.config import ExperimentConfig
 from rayfl.data import augment
-from rayfl.data.columns import EncodedColumn
 from rayfl.errors import PartyLost, RunFailed, UserError
 from rayfl.fleet import Fleet, LocalFleet
 from rayfl.host import Blueprint, Facts
@@ -61,11 +61,19 @@ class Result:
 
 
 def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedData]:
-    """Open the data and lay down what every process needs; checks what can be checked before a start."""
-    method = algorithms.find(config.algorithm.name)
+    """Open the data and lay down what every process needs."""
     federated = data.load(config.data, config.seed)
     train = federated.train
     factory = functools.partial(weights.build, config.model, train.shape, train.num_classes, config.seed)
+    return lay_down(config, federated, factory), federated
+
+
+def lay_down(
+    config: ExperimentConfig, federated: data.FederatedData, factory: Callable[[], nn.Sequential]
+) -> Blueprint:
+    """What every process needs, of divided data and a model; checks what can be checked before a start."""
+    method = algorithms.find(config.algorithm.name)
+    train = federated.train
     whole = factory()
     batch_norm = models.has_batch_norm(whole)
     if batch_norm and config.algorithm.batch_size == 1:
@@ -82,7 +90,7 @@ def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedD
         batch_norm=batch_norm,
         task=train.task,
     )
-    blueprint = Blueprint(
+    return Blueprint(
         algorithm=method,
         config=config.algorithm,
         facts=facts,
@@ -100,7 +108,6 @@ def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedD
         augment=config.data.augment,
         prefetch=_prefetch(config.data, train),
     )
-    return blueprint, federated
 
 
 def _check_outputs(config: ExperimentConfig, train: data.Dataset) -> None:
@@ -117,7 +124,7 @@ def _prefetch(config: data.DataConfig, train: data.Dataset) -> int:
     """Threads that make batches ahead: small images in memory are quicker sliced than handed over."""
     if config.prefetch is not None:
         return config.prefetch
-    return 2 if isinstance(train.images, EncodedColumn) else 0
+    return 2 if train.encoded else 0
 
 
 def make_fleet(config: ExperimentConfig, blueprint: Blueprint) -> Fleet:

@@ -16,6 +16,7 @@ from rayfl.costs.blocks import HollowModel
 from rayfl.costs.empty import EmptyArithmetic
 from rayfl.costs.estimate import count
 from rayfl.costs.phantom import HollowSource, phantom
+from rayfl.data.info import Outline
 from rayfl.errors import UserError
 from rayfl.experiment import Experiment
 from rayfl.fleet import Group
@@ -55,9 +56,11 @@ def counted(plan: Blueprint, rounds: int = 3) -> tuple[Ledger, EmptyArithmetic]:
     """The ledger of the same federation without content."""
     model = HollowModel(plan.model, plan.dtype == "bfloat16")
     shape = tuple(plan.train.inputs.shape[1:])  # type: ignore[attr-defined]
-    source = HollowSource(plan.train.labels, shape, tiny.NUM_CLASSES)  # type: ignore[attr-defined]
+    known = Outline(shape=shape, class_counts=(1,) * tiny.NUM_CLASSES, num_test=0)
+    source = HollowSource(known, plan.train.labels)  # type: ignore[attr-defined]
+    hollow = replace(plan, model=model, train=source, test=source)
     with EmptyArithmetic() as arithmetic:
-        return count(phantom(plan, model, source, source), rounds), arithmetic
+        return count(phantom(hollow), rounds), arithmetic
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rayfl import costs, data
-from rayfl.costs.holdings import holdings
-from rayfl.data.config import EdgeMap
+from rayfl.costs.plan import splits
+from rayfl.data.config import DataConfig, EdgeMap
 from rayfl.errors import UserError
 from rayfl.loading import load_experiment
 
@@ -18,6 +18,12 @@ SETTINGS = [
     "data.num_clients=5",
     "data.partition={kind: dirichlet, alpha: 0.3, min_size: 3}",
 ]
+
+
+def divided(config: DataConfig) -> tuple[data.FederatedData, bool]:
+    """Who holds what, and whether that is known from class counts alone."""
+    train, test, from_counts = splits(config)
+    return data.federate(config, 7, train, test), from_counts
 
 
 @pytest.fixture(autouse=True)
@@ -47,15 +53,15 @@ def test_sizes_follow_from_class_counts(kind: dict[str, Any], edge_map: EdgeMap)
     if kind["kind"] == "two_level":
         edge_map = "blocks"  # It brings its own.
     config = replace(config, edge_map=edge_map)
-    guessed = holdings(config, 7)
+    guessed, guessing = divided(config)
     data.open_dataset(config)
-    known = holdings(config, 7)
-    assert (guessed.from_counts, known.from_counts) == (True, False)
-    assert list(map(len, guessed.client_rows)) == list(map(len, known.client_rows))
+    known, still_guessing = divided(config)
+    assert (guessing, still_guessing) == (True, False)
+    assert list(map(len, guessed.client_indices)) == list(map(len, known.client_indices))
     if edge_map != "label_similar" or kind["kind"] not in ("iid", "quantity"):
         # There who holds which labels is drawn row by row, and a note says so.
         assert guessed.client_edges == known.client_edges
-    assert len(guessed.validation_rows) == len(known.validation_rows)
+    assert len(guessed.validation_indices) == len(known.validation_indices)
 
 
 @pytest.mark.parametrize(("kind", "num_notes"), [("iid", 2), ("shards", 1)])
@@ -72,7 +78,7 @@ def test_what_only_the_dataset_knows_is_refused() -> None:
     """A law by domains can't go by class counts."""
     config = load_experiment("fedavg.digits", [*SETTINGS, "data.partition.kind=domain"]).data
     with pytest.raises(UserError, match="prepare it first: rayfl data prepare synthetic"):
-        holdings(config, 0)
+        splits(config)
 
 
 def test_sides_and_memory_by_hand() -> None:

@@ -2,48 +2,55 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sized
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rayfl.costs.blocks import Answers, HollowModel, HollowPart, Pass
+from rayfl.costs.blocks import Answers, HollowPart, Pass
 from rayfl.costs.empty import empty
+from rayfl.data import Dataset
+from rayfl.data.info import Outline
 from rayfl.data.sampling import Ints
 from rayfl.fleet import Fleet
 from rayfl.host import Blueprint, Host, Lent
 from rayfl.layout import local_layout
 from rayfl.messages import Weights
 from rayfl.shell import Shell
-from rayfl.training import Rows
 
 
-@dataclass(frozen=True, eq=False)
-class HollowSource:
-    """A split without pixels."""
+class HollowSource(Dataset):
+    """A split without pixels. Its labels are real, or made up."""
 
-    labels: Ints
-    """[N]"""
-    shape: tuple[int, int, int]
-    """(C, H, W)"""
-    num_classes: int
-    masks: bool = False
-    """Whether labels are masks [b, H, W] uint8 (segmentation), not [b] int64."""
-    views: int = 1
-    """Rows that augmentation makes of one."""
+    def __init__(self, known: Dataset | Outline, labels: Ints, views: int = 1) -> None:
+        """``views`` are the rows that augmentation makes of one."""
+        self.labels, self.shape, self.task, self.views = labels, known.shape, known.task, views
+        self.domains, self.groups = None, None
+        self.domain_names: tuple[str, ...] = ()
+        if isinstance(known, Dataset):
+            self.name, self.num_classes = known.name, known.num_classes
+            self.domains, self.groups, self.domain_names = known.domains, known.groups, known.domain_names
+        else:
+            self.name, self.num_classes = "an unprepared set", len(known.class_counts)
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    @property
+    def encoded(self) -> bool:
+        return False
 
     def batch(
-        self, indices: Rows, dtype: torch.dtype, device: str, augment: object = None
+        self,
+        indices: object,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        augment: object = None,
     ) -> tuple[Tensor, Tensor]:
         """Empty inputs and labels."""
+        assert isinstance(indices, Sized)
         count = len(indices) * (1 if augment is None else self.views)
         inputs = empty((count, *self.shape), dtype)
-        if self.masks:
+        if self.task == "segmentation":
             return inputs, empty((count, *self.shape[1:]), torch.uint8)
         return inputs, empty((count,), torch.int64)
 
@@ -108,14 +115,6 @@ class PhantomFleet(Fleet):
         self._hosts = [_Shell(self)]
 
 
-def phantom(plan: Blueprint, model: HollowModel, train: HollowSource, test: HollowSource) -> Blueprint:
-    """The same federation without content."""
-    return replace(
-        plan,
-        model=model,
-        train=train,
-        test=test,
-        device="meta",
-        threads=torch.get_num_threads(),
-        prefetch=0,
-    )
+def phantom(plan: Blueprint) -> Blueprint:
+    """The same federation where tensors have no content."""
+    return replace(plan, device="meta", threads=torch.get_num_threads(), prefetch=0)

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfl import algorithms, models
+from rayfl import data
 from rayfl.config import ExperimentConfig
 from rayfl.costs.blocks import HollowModel
-from rayfl.costs.holdings import holdings
 from rayfl.costs.phantom import HollowSource, phantom
+from rayfl.data.catalogue import damage, locate
+from rayfl.data.config import DataConfig
+from rayfl.data.outline import outline
 from rayfl.errors import UserError
-from rayfl.host import Blueprint, Facts
+from rayfl.experiment import lay_down
+from rayfl.host import Blueprint
 from rayfl.models.zoo import assemble
 
 
@@ -22,43 +25,37 @@ class Plan:
     blueprint: Blueprint
     """Without content: for a ``PhantomFleet``."""
     source: HollowSource
+    """The training split."""
     from_counts: bool
     """Whether client sizes come from class counts, not from the dataset itself."""
 
 
 def make_plan(config: ExperimentConfig) -> Plan:
-    """Lay down what ``rayfl.experiment.make_blueprint`` would, without data, weights or storage."""
-    method = algorithms.find(config.algorithm.name)
-    held = holdings(config.data, config.seed)
-    shape, num_classes = held.train.shape, held.train.num_classes
+    """Lay down what an experiment would, without pixels, weights or storage."""
+    train, test, from_counts = splits(config.data)
+    federated = data.federate(config.data, config.seed, train, test)
     bfloat16 = config.train.dtype == "bfloat16"
-    model = HollowModel(functools.partial(assemble, config.model, shape, num_classes), bfloat16)
-    whole = model()
-    batch_norm = models.has_batch_norm(whole)
-    if batch_norm and config.algorithm.batch_size == 1:
-        raise UserError("batch_size=1 can't train BatchNorm, got model.norm=batch: use model.norm=group")
-    facts = Facts(
-        seed=config.seed,
-        num_samples=tuple(len(rows) for rows in held.client_rows),
-        client_edges=held.client_edges,
-        num_edges=config.data.num_edges,
-        num_classes=num_classes,
-        batch_norm=batch_norm,
-        task=held.task,
-    )
-    nothing = np.empty(0, dtype=np.int64)
-    blueprint = Blueprint(
-        algorithm=method,
-        config=config.algorithm,
-        facts=facts,
-        model=model,
-        train=held.train,
-        test=held.test,
-        client_rows=held.client_rows,
-        client_test_rows=(nothing,) * facts.num_clients,
-        validation_rows=held.validation_rows,
-        bn=config.model.bn,
-        dtype=config.train.dtype,
-        augment=config.data.augment,
-    )
-    return Plan(phantom(blueprint, model, held.train, held.test), held.train, held.from_counts)
+    factory = functools.partial(assemble, config.model, train.shape, train.num_classes)
+    model = HollowModel(factory, bfloat16)
+    return Plan(phantom(lay_down(config, federated, model)), train, from_counts)
+
+
+def splits(config: DataConfig) -> tuple[HollowSource, HollowSource, bool]:
+    """Both splits without pixels, and whether their labels are made up from class counts.
+
+    They are where the dataset isn't prepared: it is neither prepared nor read for this. All laws but those
+    by domain, group or file draw from class counts alone, so sizes are those of the real set, rows are not.
+    Raises UserError where only the dataset itself can tell.
+    """
+    place = locate(config)
+    views = 2 if config.augment == "supcon" else 1
+    if damage(place) is None:
+        train, test = data.open_dataset(config)
+        return HollowSource(train, train.labels, views), HollowSource(test, test.labels), False
+    if config.partition.kind in ("natural", "domain", "file") or config.edge_map == "domain":
+        law = f"data.partition.kind={config.partition.kind}, data.edge_map={config.edge_map}"
+        raise UserError(f"{law} goes by what dataset '{place.name}' holds: prepare it first: {place.command}")
+    known = outline(config)
+    labels = np.repeat(np.arange(len(known.class_counts), dtype=np.int64), known.class_counts)
+    nothing = np.zeros(known.num_test, dtype=np.int64)
+    return HollowSource(known, labels, views), HollowSource(known, nothing), True

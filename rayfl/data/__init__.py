@@ -16,7 +16,7 @@ from rayfl.data.partition_file import load_partition, save_partition
 from rayfl.data.picture import check_picture, describe, draw_partition
 from rayfl.data.prepare import prepare
 from rayfl.data.schemes import SCHEMES, knobs, named
-from rayfl.data.splits import FederatedData, load
+from rayfl.data.splits import FederatedData, federate, load
 from rayfl.data.statistics import Statistics
 from rayfl.data.store import open_dataset
 
@@ -44,6 +44,7 @@ __all__ = [
     "damage",
     "describe",
     "draw_partition",
+    "federate",
     "knobs",
     "load",
     "load_partition",

@@ -71,6 +71,11 @@ class Dataset:
         """(C, H, W) as batches have it."""
         self._scales: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
+    @property
+    def encoded(self) -> bool:
+        """Whether images are decoded when read."""
+        return isinstance(self.images, EncodedColumn)
+
     def __len__(self) -> int:
         return len(self.labels)
 

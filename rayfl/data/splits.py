@@ -47,14 +47,18 @@ class FederatedData:
 
 
 def load(config: DataConfig, seed: int) -> FederatedData:
-    """Open the dataset, hold out validation rows, divide the rest over clients; pure in its arguments.
+    """Open the dataset, prepared first where it isn't yet, and divide it: see :func:`federate`."""
+    return federate(config, seed, *open_dataset(config))
+
+
+def federate(config: DataConfig, seed: int, train: Dataset, test: Dataset) -> FederatedData:
+    """Hold out validation rows and divide the rest over clients; pure in its arguments.
 
     With ``kind: file`` the file names rows of ``train``, and those that this seed holds out for validation
     are taken from their clients. Raises UserError where the request can't be met.
     """
     if not 0 <= config.val_fraction < 1:
         raise UserError(f"data.val_fraction must lie in [0, 1), got {config.val_fraction}: 0.1 is usual")
-    train, test = open_dataset(config)
     labels, num_classes = train.labels, train.num_classes
     validation = stratified(
         numpy_generator(seed, "validation"), labels, round(config.val_fraction * len(train))
