@@ -6,35 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tiny
 import torch
-from torch import Tensor
+from photos import apply, federation, photos
 
 from rayfl.data.augment import augmentation, check
 from rayfl.data.config import AugmentKind
 from rayfl.errors import UserError
 from rayfl.host import Host
 from rayfl.roles import Client
-from tests import tiny
-from tests.data.test_prefetch import federation
 
 KINDS: tuple[AugmentKind, ...] = ("crop_flip", "supcon", "randaugment")
-
-
-def photos(count: int = 16, channels: int = 3, height: int = 32, width: int = 32) -> Tensor:
-    """Smooth random images: coarse noise, enlarged."""
-    draw = torch.Generator().manual_seed(channels)
-    coarse = torch.rand(count, channels, 4, 4, generator=draw)
-    return (
-        (torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic") * 255).clamp(0, 255).byte()
-    )
-
-
-def apply(
-    kind: AugmentKind, images: Tensor, masks: Tensor | None = None, *ids: int
-) -> tuple[Tensor, Tensor | None]:
-    change = augmentation(kind, *(ids or (0, 1, 0, 0)))
-    assert change is not None
-    return change(images, masks)
 
 
 @pytest.mark.parametrize("kind", KINDS)

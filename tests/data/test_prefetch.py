@@ -3,21 +3,16 @@
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
+import tiny
 import torch
-from torch import Tensor
+from photos import federation
 
-from rayfl.data.augment import Augment
 from rayfl.data.prefetch import Prefetcher
 from rayfl.errors import UserError
 from rayfl.fleet import LocalFleet
-from rayfl.host import Blueprint
-from rayfl.training import Rows
-from tests import tiny
 
 
 def workers() -> list[threading.Thread]:
@@ -162,39 +157,6 @@ def test_threads_compute_with_the_callers_thread_count() -> None:
     stream = Prefetcher(1).stream([torch.get_num_threads])
     join_all()
     assert list(stream) == [mine]
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """Images 2x8x8 in memory as bytes; ``broken`` is a row that can't be read."""
-
-    images: Tensor
-    labels: Rows
-    broken: int = -1
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def batch(
-        self, indices: Rows, dtype: torch.dtype, device: str, augment: Augment | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Rows, augmented, scaled to 0..1."""
-        rows = np.asarray(indices)
-        if self.broken in rows:
-            raise UserError(f"image {self.broken}.jpg can't be read")
-        images, labels = self.images[torch.from_numpy(rows)], torch.from_numpy(self.labels[rows])
-        if augment is not None:
-            images = augment(images, None)[0]
-            labels = labels.repeat(len(images) // len(labels))
-        return images.to(dtype) / 255, labels
-
-
-def federation(method: str, broken: int = -1, **fields: Any) -> Blueprint:
-    draw = torch.Generator().manual_seed(5)
-    images = torch.randint(256, (sum(tiny.SIZES), 2, 8, 8), dtype=torch.uint8, generator=draw)
-    labels = torch.randint(tiny.NUM_CLASSES, (len(images),), generator=draw).numpy()
-    plan = tiny.blueprint(method, model="group", train=Bytes(images, labels, broken))  # type: ignore[arg-type]
-    return replace(plan, **fields)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "splitfed_v1"])

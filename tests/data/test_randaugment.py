@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from photos import apply, photos
 from torch import Tensor
 from torchvision.transforms import v2
 
 from rayfl.data.randaugment import rand_augment
 from rayfl.seeding import numpy_generator
-from tests.data.test_augment import apply, photos
 
 
 def outcomes(images: Tensor) -> set[bytes]:

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from photos import apply, photos
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
 from rayfl.data import DataConfig, open_dataset
 from rayfl.data import views as module
 from rayfl.data.augment import augmentation
-from tests.data.test_augment import apply, photos
 
 
 @pytest.mark.parametrize("channels", [1, 3])
