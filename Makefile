@@ -11,9 +11,11 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "rayfl needs Python 3.11 or newer, '$(PYTHON)' is older: make PYTHON=python3.12 setup" >&2; exit 2; }
+	@echo "installing rayfl into $(VENV): some minutes without a word"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
+	@echo "done. Next: . $(VENV)/bin/activate, then: rayfl run splitfed_v1.digits"
 
 demo: setup
 	$(BIN)/rayfl sweep tune_configs/demo.yaml

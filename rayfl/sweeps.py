@@ -69,7 +69,7 @@ def run_sweep(
             names = ", ".join(labels[key] for key in failed)
             show.say(f"failed before and left alone (--retry-failed runs them again): {names}")
         stored = {key: runs.load(runs.cell_folder(out, key)) for key in cells}
-        frame = cells_frame(sweep.name, list(cells.values()), sweep.grid, stored)
+        frame = cells_frame(sweep.name, list(cells.values()), sweep.grid, stored, sweep.when)
         text = f"# {sweep.name}\n\n{grid_table(frame).markdown()}"
         checkpoint.write_whole(out / f"{sweep.name}.md", text.encode())
     return frame

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import warnings
@@ -320,9 +321,13 @@ def test_ui_serves_the_right_store_on_loopback(call: Call, monkeypatch: pytest.M
     commands: list[list[str]] = []
 
     class Server:
-        def __init__(self, command: list[str], start_new_session: bool) -> None:
+        def __init__(self, command: list[str], start_new_session: bool, env: dict[str, str]) -> None:
             assert start_new_session
+            assert env["PATH"] == os.environ["PATH"]
             commands.append(command)
+
+        def poll(self) -> int:
+            return 0
 
         def wait(self) -> int:
             return 0

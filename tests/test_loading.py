@@ -182,6 +182,20 @@ def test_a_configs_own_defaults_do_not_follow_into_another_method(caplog: pytest
     assert not caplog.records
 
 
+def test_a_backbone_that_keeps_the_presets_form_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Half a ResNet with GroupNorm must not pass for ResNet-18; whoever names the form means it."""
+    config = load_experiment("fedavg.mnist5k", ["model.name=resnet18", "model.norm=batch"])
+    assert (config.model.width, config.model.norm) == (0.5, "batch")
+    assert (
+        "model.width=0.5 holds for model.name=resnet18 too; as published it is model.width=1.0" in caplog.text
+    )
+    assert "model.norm" not in caplog.text
+    caplog.clear()
+    load_experiment("fedavg.mnist5k", ["model={name: resnet18, width: 1.0, norm: batch}"])
+    load_experiment("fedavg.mnist5k", ["model.name=cnn"])
+    assert caplog.text == ""
+
+
 def test_alpha_without_a_law_that_has_one_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
     load_experiment({}, ["data.partition.alpha=0.1"])
     assert "no effect" in caplog.text

@@ -40,7 +40,7 @@ def find(name: str) -> type[Algorithm]:
     """The method of a name: one of rayfl's, or ``my_module:MyMethod`` of the user's own."""
     if ":" not in name:
         if name not in ALGORITHMS:
-            raise unknown("method", name, ALGORITHMS)
+            raise unknown("method", name, ALGORITHMS, "a method of your own is module:Class")
         return ALGORITHMS[name]
     module, _, attribute = name.partition(":")
     try:

@@ -1,6 +1,7 @@
 """``rayfl data``: prepare datasets, list them, show what is known of one."""
 
 import argparse
+from dataclasses import replace
 
 from rayfl.commands.command import DONE, Command, print_json
 
@@ -24,6 +25,10 @@ def prepare(args: argparse.Namespace) -> int:
         print("it was prepared before: delete the folder to prepare it anew")
     if skipped:
         print(f"{skipped} images couldn't be read and were left out: rayfl data info {place.name}")
+    train, _ = data.open_dataset(replace(config, name=place.name))
+    if train.encoded:
+        size = "x".join(map(str, train.shape[1:]))
+        print(f"images are read at {size}; data.image_size=N reads them at NxN")
     print(f"use it with: data.name={place.name}")
     return DONE
 

@@ -49,6 +49,8 @@ def partition(args: argparse.Namespace) -> int:
     print(statistics.edge_line())
     print(f"{len(federated.validation_indices)} validation and {len(federated.test)} test samples")
     print(f"partition hash {divided.hash}")
+    for path in filter(None, (args.picture, args.save)):
+        print(f"written: {path}")
     return DONE
 
 

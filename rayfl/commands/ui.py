@@ -7,10 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from rayfl.commands.command import DONE, Command, count, say, takes_out
 from rayfl.errors import RunFailed, UserError
+
+_QUIET = {
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "PYTHONWARNINGS": "ignore",
+}
 
 
 def ui(args: argparse.Namespace) -> int:
@@ -35,15 +42,19 @@ def ui(args: argparse.Namespace) -> int:
             ) from error
         except OSError as error:
             raise UserError(f"port {args.port} is not free: give another one by --port") from error
-    say(f"http://127.0.0.1:{args.port} shows {uri}; stop with Ctrl-C")
+    say("starting MLflow, which takes some seconds")
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     command += ["--host", "127.0.0.1", "--port", str(args.port), "--workers", "1"]
     command += ["--uvicorn-opts", "--log-level warning"]
     # In a session of its own, so that Ctrl-C reaches this process alone, which then ends the server quietly.
-    server = subprocess.Popen(command, start_new_session=True)
+    server = subprocess.Popen(command, start_new_session=True, env={**os.environ, **_QUIET})
     # Told to end, this process must not leave the server behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        while server.poll() is None and not _answers(args.port):
+            time.sleep(0.2)
+        if server.poll() is None:
+            say(f"http://127.0.0.1:{args.port} shows {uri}; stop with Ctrl-C")
         code = server.wait()
     except KeyboardInterrupt:
         os.killpg(server.pid, signal.SIGTERM)
@@ -54,6 +65,14 @@ def ui(args: argparse.Namespace) -> int:
     if code:
         raise RunFailed(f"the MLflow server ended with exit code {code}: its own messages stand above")
     return DONE
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -72,7 +72,7 @@ def _warn(labels: Ints, num_classes: int, config: PartitionConfig) -> None:
             config.alpha, config.alpha / num_classes, num_classes,
         )  # fmt: skip
     by_label = knobs.keys() & {"scheme", "shards_per_client", "classes_per_client", "dominant_ratio"}
-    if by_label and num_classes > 1 and (labels == labels[0]).all():
+    if by_label and (labels == labels[0]).all():
         log.warning(
             "all labels are %d: data.partition.kind=%s divides by label and can at most skew sizes; iid, "
             "quantity, domain and natural don't need labels", labels[0], config.kind,

@@ -15,6 +15,7 @@ from rayfl.data import knobs as law_knobs
 from rayfl.data import load_partition
 from rayfl.errors import UserError
 from rayfl.loading.layers import Nested, Overrides, Source, as_text, dump_yaml, lay, pairs, plain, read_yaml
+from rayfl.models import ModelConfig
 from rayfl.suggest import unknown
 
 _LOG = logging.getLogger("rayfl.config")
@@ -75,6 +76,8 @@ def resolve(layers: Layers, *, warn: bool) -> ExperimentConfig:
     if lost and warn:
         fallen = ", ".join(f"algorithm.{key}" for key in lost)
         _LOG.warning("the preset's %s fell away: method '%s' has no such knob", fallen, name)
+    if warn:
+        _point_out_inherited(base.get("model"), layers.user.get("model"))
     config = checking.check(lay(base, layers.user), method)
     config = _with_weights_hash(_with_file_hash(config))
     law, asked = config.data.partition, flatten(layers.user)
@@ -83,6 +86,21 @@ def resolve(layers: Layers, *, warn: bool) -> ExperimentConfig:
             "data.partition.alpha has no effect with data.partition.kind=%s: set kind to dirichlet", law.kind
         )
     return config
+
+
+def _point_out_inherited(before: object, asked: object) -> None:
+    """Another backbone keeps what the preset said of its own, and is easily taken for the published one."""
+    if not (isinstance(before, dict) and isinstance(asked, dict)):
+        return
+    if asked.get("name") in (None, before.get("name")):
+        return
+    kept = [key for key in before if key not in asked]
+    if kept:
+        named = ", ".join(f"model.{key}={before[key]}" for key in kept)
+        plain = " ".join(f"model.{key}={getattr(ModelConfig(), key, None)}" for key in kept)
+        _LOG.warning(
+            "the preset's %s holds for model.name=%s too; as published it is %s", named, asked["name"], plain
+        )
 
 
 def _with_file_hash(config: ExperimentConfig) -> ExperimentConfig:

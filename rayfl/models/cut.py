@@ -13,7 +13,6 @@ from torch import nn
 
 from rayfl.errors import UserError
 from rayfl.models.blocks import Backbone
-from rayfl.suggest import unknown
 
 
 def block_names(model: nn.Sequential) -> list[str]:
@@ -97,7 +96,7 @@ def _position(names: Sequence[str], after: str | int) -> int:
     elif after in _stages(names):
         position = _position_of_stage(names, str(after))
     else:
-        raise unknown("cut", after, [*names[:-1], *_stages(names)])
+        raise UserError(f"no block is called '{after}': cut after one of {legal}")
     if not 0 < position < len(names):
         raise UserError(f"a cut must leave a block on both sides, got '{after}': cut after one of {legal}")
     return position

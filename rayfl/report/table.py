@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from rayfl.config import ExperimentConfig, flatten
+from rayfl.config import ExperimentConfig, When, flatten
 from rayfl.data import named
 from rayfl.runs import Stored
 from rayfl.tasks import headline
@@ -59,6 +59,7 @@ def cells_frame(
     cells: Sequence[ExperimentConfig],
     grid: Mapping[str, Sequence[Any]],
     stored: Mapping[str, Stored | None],
+    when: Sequence[When] = (),
 ) -> pd.DataFrame:
     """One row per cell: place in the grid, seed, status, final metrics, bytes, MLflow run, fingerprint."""
     rows = []
@@ -84,8 +85,17 @@ def cells_frame(
         rows.append(row)
     frame = pd.DataFrame(rows)
     axes = {axis: [value_label(value) for value in values] for axis, values in grid.items()}
-    frame.attrs = {"name": name, "axes": axes, "caption": caption(cells), "headline": names[0]}
+    rules = "".join(f"; {_said(rule.set)} where {_said(rule.condition)}" for rule in when)
+    frame.attrs = {"name": name, "axes": axes, "caption": caption(cells) + rules, "headline": names[0]}
     return frame
+
+
+def _said(settings: Mapping[str, Any]) -> str:
+    """Settings in words: "algorithm.intervals=[5, 5]"."""
+    return " and ".join(
+        f"{key} {value_label(value)}" if isinstance(value, Mapping) else f"{key}={value_label(value)}"
+        for key, value in settings.items()
+    )
 
 
 def caption(cells: Sequence[ExperimentConfig]) -> str:
@@ -101,7 +111,8 @@ def caption(cells: Sequence[ExperimentConfig]) -> str:
     return (
         f"{values('data.name')}; {' / '.join(laws)}; {values('data.num_clients')} clients, "
         f"participation {values('algorithm.participation')}; E={values('algorithm.local_epochs')}, "
-        f"B={values('algorithm.batch_size')}, {values('rounds')} rounds; {seeds} seed{'s' * (seeds > 1)}"
+        f"B={values('algorithm.batch_size')}, {values('rounds')} round{'s' * (values('rounds') != '1')}; "
+        f"{seeds} seed{'s' * (seeds > 1)}"
     )
 
 

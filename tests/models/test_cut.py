@@ -167,7 +167,7 @@ def test_defaults_of_models_that_know_better() -> None:
 def test_no_cut_inside_a_block(name: str, inside: str, block: str | None) -> None:
     legal = ", ".join(legal_cuts(shared(name))[:2])
     wanted = (
-        "unknown cut"
+        f"no block is called '{inside}': cut after one of {legal}"
         if block is None
         else f"inside block '{block}', got '{inside}': cut after one of {legal}"
     )
@@ -177,7 +177,7 @@ def test_no_cut_inside_a_block(name: str, inside: str, block: str | None) -> Non
 
 def test_errors_say_what_to_do() -> None:
     cnn, resnet = make("cnn"), make("resnet18")
-    with pytest.raises(UserError, match="unknown cut 'convv1': did you mean 'conv1'"):
+    with pytest.raises(UserError, match="no block is called 'convv1': cut after one of conv1, conv2, fc1"):
         cut(cnn, "convv1")
     with pytest.raises(UserError, match="unknown cut 'layer9': did you mean 'layer"):
         cut(resnet, "layer9")
