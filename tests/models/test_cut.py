@@ -179,7 +179,7 @@ def test_errors_say_what_to_do() -> None:
     cnn, resnet = make("cnn"), make("resnet18")
     with pytest.raises(UserError, match="no block is called 'convv1': cut after one of conv1, conv2, fc1"):
         cut(cnn, "convv1")
-    with pytest.raises(UserError, match="unknown cut 'layer9': did you mean 'layer"):
+    with pytest.raises(UserError, match="no block is called 'layer9': cut after one of stem, layer1.0"):
         cut(resnet, "layer9")
     with pytest.raises(UserError, match="unknown cut 'zzz': known: conv1, conv2, fc1"):
         cut(cnn, "zzz")
