@@ -181,9 +181,7 @@ def test_errors_say_what_to_do() -> None:
         cut(cnn, "convv1")
     with pytest.raises(UserError, match="no block is called 'layer9': cut after one of stem, layer1.0"):
         cut(resnet, "layer9")
-    with pytest.raises(UserError, match="unknown cut 'zzz': known: conv1, conv2, fc1"):
-        cut(cnn, "zzz")
-    with pytest.raises(UserError, match="unknown cut 'True'"):
+    with pytest.raises(UserError, match="no block is called 'True'"):
         cut(cnn, True)
     for empty in ("head", 0, 4, -1):
         with pytest.raises(UserError, match=f"both sides, got '{empty}': cut after one of conv1, conv2, fc1"):
