@@ -131,7 +131,7 @@ def test_other_accounting(call: Call) -> None:
         (["fedavg.digits", "--format", "html"], "html"),
         (["sl.digits", "--accounting", "paper_hsfp"], "fedavg and hierfl only"),
         (["fedavg.digits", "--accounting", "paper"], "unknown accounting 'paper'"),
-        (["splitfed_v1.digits", "algorithm.cut_layer=fc9"], "unknown cut 'fc9'"),
+        (["splitfed_v1.digits", "algorithm.cut_layer=fc9"], "no block is called 'fc9'"),
         (["fedavg.digits", "grid.seed=3"], "grid.seed must be a list"),
     ],
 )
