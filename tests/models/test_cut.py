@@ -179,7 +179,7 @@ def test_errors_say_what_to_do() -> None:
     cnn, resnet = make("cnn"), make("resnet18")
     with pytest.raises(UserError, match="no block is called 'convv1': cut after one of conv1, conv2, fc1"):
         cut(cnn, "convv1")
-    with pytest.raises(UserError, match="no block is called 'layer9': cut after one of stem, layer1.0"):
+    with pytest.raises(UserError, match=r"no block is called 'layer9': cut after one of stem, layer1\.0"):
         cut(resnet, "layer9")
     with pytest.raises(UserError, match="no block is called 'True'"):
         cut(cnn, True)
