@@ -24,7 +24,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray and not processes" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray and not processes" -n 2 --dist worksteal
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "ray or processes"
 
 clean:

@@ -126,7 +126,7 @@ class Host:
         blueprint = self.blueprint
         whole = blueprint.model().to(device=self.device, dtype=self.dtype)
         module = blueprint.algorithm.cut(self.config, whole)[part].train()
-        return Lent(module, dict(module.state_dict()))
+        return Lent(module, dict(module.state_dict()), tuple(module.parameters()))
 
     def give_back(self, part: str, lent: "Lent") -> None:
         """Return a borrowed module."""
@@ -166,6 +166,8 @@ class Lent:
     module: nn.Sequential
     state: dict[str, Tensor]
     """Its state dict, sharing memory with it: walking a small module for it costs as much as a step."""
+    parameters: tuple[nn.Parameter, ...]
+    """Its parameters, listed once for the same reason."""
 
     def load(self, weights: Weights, strict: bool = True) -> None:
         """Copy weights in; all of them must be given, unless not ``strict``."""
@@ -186,7 +188,8 @@ class Learner:
         self._lent.load({**weights, **(kept.buffers if kept else {})})
         self.lr = lr_at(host.config, t)
         self.renew_optimizer()
-        self.optimizer.zero_grad()
+        for parameter in self._lent.parameters:
+            parameter.grad = None
         if kept and kept.optimizer:
             # A copy: what is kept may also be a checkpoint, or a message that must not be written to.
             self.optimizer.load_state_dict(copy.deepcopy(kept.optimizer))
@@ -194,7 +197,7 @@ class Learner:
 
     def renew_optimizer(self) -> None:
         """Forget momentum and moments."""
-        self.optimizer = self.host.optimizer(self.model.parameters(), self.lr)
+        self.optimizer = self.host.optimizer(self._lent.parameters, self.lr)
 
     def replace(self, weights: Weights) -> None:
         """Go on from an average, with a fresh optimiser unless the config keeps it."""
@@ -210,7 +213,7 @@ class Learner:
 
     def step(self) -> None:
         """One optimiser step on the gradients at hand, which are then cleared."""
-        clip(self.host.config, self.model.parameters())
+        clip(self.host.config, self._lent.parameters)
         self.optimizer.step()
         self.optimizer.zero_grad()
 

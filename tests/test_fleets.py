@@ -188,9 +188,9 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize(
     ("method", "layout"),
     [
-        ("fedavg", {"client_actors": 17}),
+        ("fedavg", {"client_actors": 11}),
         ("splitfed_v1", {"clients_per_actor": 3}),
-        ("splitfed_joint", {"client_actors": 17}),
+        ("splitfed_joint", {"client_actors": 11}),
         ("hsfl", {"clients_per_actor": 3}),
     ],
     ids=str,
@@ -198,8 +198,8 @@ def same(one: Any, other: Any) -> bool:
 def test_hosts_that_cut_a_block_of_the_summation_tree_change_no_bit(
     method: str, layout: dict[str, int]
 ) -> None:
-    """Eighty clients make blocks of five, of which an actor of three clients holds a piece."""
-    plan = tiny.blueprint(method, [3 + i % 4 for i in range(80)], num_edges=3, local_steps=1)
+    """Thirty-two clients make blocks of two, of which an actor of three clients cuts one in half."""
+    plan = tiny.blueprint(method, [3 + i % 4 for i in range(32)], num_edges=3, local_steps=1)
     here = tiny.Federation(plan).run(1)
     for placement in ("colocated", "separate"):
         there = tiny.Federation(plan, tiny.sealed(plan, placement=placement, **layout)).run(1)

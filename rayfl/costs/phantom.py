@@ -72,7 +72,7 @@ class PhantomHost(Host):
     def borrow(self, part: str) -> Lent:
         lent = super().borrow(part)
         if not isinstance(lent, _Lent):
-            lent = _Lent(lent.module, lent.state)
+            lent = _Lent(lent.module, lent.state, lent.parameters)
             lent.module.forward = HollowPart(lent.module, self._answers[part])  # type: ignore[method-assign]
         return lent
 
