@@ -24,8 +24,8 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray and not processes" -n 2 --dist worksteal
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "ray or processes"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray and not slow" -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "ray or slow"
 
 clean:
 	rm -rf $(VENV) rayfl-results

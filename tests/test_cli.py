@@ -355,7 +355,7 @@ def test_help_has_examples(call: Call, command: str) -> None:
     assert f"\n  rayfl {command}" in outcome.out.split("examples:")[1]
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     script = (
         "import sys\nfrom rayfl.cli import main\nassert main(['--help']) == 0\n"
@@ -367,7 +367,7 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_as_a_process() -> None:
     command = [sys.executable, "-m", "rayfl"]
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)

@@ -153,7 +153,7 @@ def test_help_has_examples(call: Call, action: list[str]) -> None:
     assert f"\n  rayfl data {' '.join(action)}" in out.split("examples:")[1]
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys\nfrom rayfl.cli import main\nassert main(['data', 'prepare', '--help']) == 0\n"

@@ -97,7 +97,7 @@ def test_interrupted_and_resumed_equals_never_stopped(whole: Any, tmp_path: Path
     assert numbers(result) == numbers(whole[0])
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_sigkill_loses_only_rounds_since_the_last_checkpoint(whole: Any, tmp_path: Path) -> None:
     script = (
         "import os, sys, signal, torch\n"

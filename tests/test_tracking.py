@@ -221,7 +221,7 @@ def test_a_dead_server_is_said_at_once(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_two_processes_make_one_new_store(tmp_path: Path) -> None:
     script = (
         "import sys; from rayfl import tracking;print(tracking.prepare(sys.argv[1], 'rayfl').experiment_id)"

@@ -70,7 +70,7 @@ def test_quadratic_closed_form() -> None:
     """Solved to convergence, w_k = (A + mu I)^-1 (b + mu w), and it moves less the larger mu is."""
     moved = []
     for mu in (0.0, 0.1, 1.0, 10.0):
-        plan = tiny.blueprint(QuadraticProx, (4,), mu=mu, lr=0.08, local_steps=400)
+        plan = tiny.blueprint(QuadraticProx, (4,), mu=mu, lr=0.08, local_steps=500)
         anchor = next(iter(plan.model().parameters())).detach().double().flatten()[:2]
         expected = torch.linalg.solve(A + mu * torch.eye(2, dtype=torch.float64), B + mu * anchor)
         found = next(iter(tiny.run(plan, 1).values())).flatten()[:2]

@@ -343,7 +343,7 @@ def test_root_comes_from_the_environment(
     assert train.path.is_relative_to(tmp_path / "env")
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_importing_and_opening_stays_light_and_drawing_leaves_pyplot_alone(
     config: DataConfig, tmp_path: Path
 ) -> None:
