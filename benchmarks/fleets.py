@@ -32,11 +32,17 @@ from rayfl.config import ExperimentConfig
 from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
 from rayfl.experiment import Experiment
 from rayfl.fleet import LocalFleet
-from rayfl.layout import FleetConfig
+from rayfl.fleet_config import FleetConfig
 from rayfl.models import ModelConfig
 
 WORKLOADS: dict[str, Callable[[str], ExperimentConfig]] = {"small_cnn": small_cnn, "resnet18": resnet18}
 COLOCATED = FleetConfig(kind="ray", client_actors=2, cpus_per_actor=0, placement="colocated")
+TINY_CELL = {
+    "rounds": 1, "model.name": "cnn", "data.name": "synthetic", "data.num_clients": 4,
+    "data.partition.min_size": 0, "data.synthetic.num_train": 200, "data.synthetic.num_test": 100,
+    "data.synthetic.height": 8, "data.synthetic.width": 8,
+}  # fmt: skip
+"""``tiny`` with one round and four clients, as settings."""
 SEPARATE = FleetConfig(kind="ray", client_actors=2, cpus_per_actor=0, placement="separate")
 
 
@@ -144,15 +150,10 @@ def sweep_cell(few: int = 4, many: int = 24) -> dict[str, float]:
     for seed in range(few):
         Experiment(replace(base, seed=seed)).run()
     bare = (time.perf_counter() - started) / few
-    small = {
-        "rounds": 1, "model.name": "cnn", "data.name": "synthetic", "data.num_clients": 4,
-        "data.partition.min_size": 0, "data.synthetic.num_train": 200, "data.synthetic.num_test": 100,
-        "data.synthetic.height": 8, "data.synthetic.width": 8,
-    }  # fmt: skip
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for name, seeds in (("warm", [0]), ("few", range(1, 1 + few)), ("many", range(100, 100 + many))):
-            grid = {"name": name, "set": small, "grid": {"seed": list(seeds)}, "max_concurrent": 1}
+            grid = {"name": name, "set": TINY_CELL, "grid": {"seed": list(seeds)}, "max_concurrent": 1}
             started = time.perf_counter()
             rayfl.sweep(grid, out=folder)
             seconds.append(time.perf_counter() - started)

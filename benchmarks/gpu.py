@@ -24,7 +24,7 @@ import torch
 from benchmarks.workloads import METHODS, FleetRounds, PlainLoop, resnet18
 from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.fleet import LocalFleet
-from rayfl.layout import FleetConfig
+from rayfl.fleet_config import FleetConfig
 
 CLIENTS = 20
 ACTORS = (1, 2, 5)

@@ -48,9 +48,10 @@ def run(
     of every round. With ``resume`` an experiment that has ended in ``out`` is not run again and a half-done
     one goes on.
     """
-    from rayfl import loading, runs
+    from rayfl import runs
+    from rayfl.loading.experiments import load_experiment
 
-    return runs.execute(loading.load_experiment(config, overrides, with_files), out, resume, observers)
+    return runs.execute(load_experiment(config, overrides, with_files), out, resume, observers)
 
 
 def sweep(
@@ -67,7 +68,8 @@ def sweep(
     Cells that have ended in ``out`` are not run again, half-done ones go on, failed ones run again with
     ``retry_failed``. See :mod:`rayfl.report.table` for means over seeds.
     """
-    from rayfl import loading, sweeps
+    from rayfl import sweeps
+    from rayfl.loading.sweeps import load_sweep
 
-    plan = loading.load_sweep(config, overrides, with_files)
+    plan = load_sweep(config, overrides, with_files)
     return sweeps.run_sweep(plan, out, retry_failed, max_concurrent)

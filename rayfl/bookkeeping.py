@@ -1,17 +1,35 @@
-"""The books of a sweep, which only the driver keeps: MLflow, results, progress."""
+"""The books of a sweep or a search, which only the driver keeps: MLflow, results, progress."""
 
 import dataclasses
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from rayfl import runs
+from rayfl.config import ExperimentConfig
 from rayfl.experiment import Result
 from rayfl.progress import Progress
 from rayfl.trials import BUSY, Report
 
 if TYPE_CHECKING:
-    from rayfl.sweeps import Plan
     from rayfl.tracking import RunLog, Store
+
+
+class Cells(Protocol):
+    """What the books are about. Cells go by their hash; more may come on the way."""
+
+    @property
+    def out(self) -> Path:
+        """Folder of all results."""
+
+    @property
+    def cells(self) -> Mapping[str, ExperimentConfig]:
+        """All that may be reported of."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What each is called."""
 
 
 @dataclass
@@ -24,31 +42,49 @@ class _Cell:
 
 
 class Book:
-    """Is told what happens to the cells of a sweep."""
+    """Is told what happens to cells."""
 
-    def __init__(self, plan: "Plan", store: "Store | None", parent: str | None, show: Progress) -> None:
+    def __init__(
+        self,
+        plan: Cells,
+        store: "Store | None",
+        parent: str | None,
+        show: Progress,
+        folder_of: Callable[[str], Path] | None = None,
+    ) -> None:
+        """``folder_of`` is where results go of what is no cell; its run in the store is known from there."""
         self._plan, self._store, self._parent, self._show = plan, store, parent, show
+        self._are_cells = folder_of is None
+        self._folder = folder_of or (lambda key: runs.cell_folder(plan.out, key))
         self._open: dict[str, _Cell] = {}
         self._said: set[str] = set()
         self.interrupted = False
         self._children: dict[str, str] = {}
+        self._drawn: set[object] = set()
         if store is not None and parent is not None:
             self._children = store.children(parent)
-            for key in plan.ended:
-                found = runs.load(runs.cell_folder(plan.out, key))
-                if found is not None and found.result.run_id and key not in self._children:
-                    store.adopt(found.result.run_id, parent)
-        self.pictured = self._choose_pictures()
 
-    def _choose_pictures(self) -> frozenset[str]:
+    def adopt(self, keys: Collection[str]) -> None:
+        """Show cells that have ended before below this sweep too."""
+        for key in keys:
+            self._drawn.add(self._plan.cells[key].data)
+            if self._store is None or self._parent is None or key in self._children:
+                continue
+            found = runs.load(self._folder(key))
+            if found is not None and found.result.run_id:
+                self._store.adopt(found.result.run_id, self._parent)
+
+    def choose_pictures(self, keys: Collection[str]) -> frozenset[str]:
         """A picture costs as much as a tiny cell, so each way of dividing the data has one, not each seed."""
         if self._store is None:
             return frozenset()
-        first: dict[object, str] = {}
-        for key in self._plan.todo:
-            first.setdefault(self._plan.cells[key].data, key)
-        done = {self._plan.cells[key].data for key in self._plan.ended}
-        return frozenset(key for data, key in first.items() if data not in done)
+        chosen = set()
+        for key in keys:
+            data = self._plan.cells[key].data
+            if data not in self._drawn:
+                self._drawn.add(data)
+                chosen.add(key)
+        return frozenset(chosen)
 
     def interrupt(self) -> None:
         """End what is running."""
@@ -89,10 +125,15 @@ class Book:
         error = f"the process died {deaths} times (killed, or out of memory): see fleet and train"
         self._end(key, self._stopped(key, "FAILED"), error)
 
+    def stop(self, key: str, status: str) -> None:
+        """A cell that is open goes no further; its checkpoints stay."""
+        if key in self._open:
+            self._end(key, self._stopped(key, status), None)
+
     def close(self) -> None:
-        """Cells that are still open were cut short; their checkpoints stay."""
+        """Cells that are still open were cut short."""
         for key in list(self._open):
-            self._end(key, self._stopped(key, "KILLED"), None)
+            self.stop(key, "KILLED")
         if self.interrupted:
             self._show.say("interrupted: run the same sweep again to go on from the last checkpoints")
 
@@ -103,9 +144,12 @@ class Book:
                 from rayfl import tracking
 
                 config, label = self._plan.cells[key], self._plan.labels[key]
-                log = tracking.RunLog(self._store, config, self._children.get(key), self._parent, label)
+                run_id = self._children.get(key)
+                if not self._are_cells:
+                    run_id = runs.read_run_id(self._folder(key), self._store.uri)
+                log = tracking.RunLog(self._store, config, run_id, self._parent, label)
                 self._children[key] = log.run_id
-                runs.write_run_id(runs.cell_folder(self._plan.out, key), self._store.uri, log.run_id)
+                runs.write_run_id(self._folder(key), self._store.uri, log.run_id)
             self._open[key] = _Cell(log)
         return self._open[key]
 
@@ -117,10 +161,14 @@ class Book:
 
     def _end(self, key: str, result: Result, error: str | None) -> None:
         cell = self._cell(key)
-        folder = runs.cell_folder(self._plan.out, key)
-        if cell.log is not None:
-            result = dataclasses.replace(result, run_id=cell.log.run_id)
+        folder = self._folder(key)
+        if cell.log is not None and self._store is not None:
             cell.log.end(result, folder, error)
+            if cell.log.run_id != self._children[key]:
+                # The store was away when the cell began, and gave its run a place later.
+                self._children[key] = cell.log.run_id
+                runs.write_run_id(folder, self._store.uri, cell.log.run_id)
+            result = dataclasses.replace(result, run_id=cell.log.run_id)
         try:
             runs.store(folder, self._plan.cells[key], result, error)
         except OSError as trouble:

@@ -117,7 +117,8 @@ def _nearest(path: str, known: Mapping[str, Any], methods: Sequence[type[Algorit
     leaves = [key for key, hint in known.items() if not dataclasses.is_dataclass(hint)]
     name = path.rpartition(".")[2]
     head, _, rest = path.partition(".")
-    called = _ALSO_CALLED.get(name)
+    alias = difflib.get_close_matches(name, _ALSO_CALLED, n=1, cutoff=0.85)
+    called = _ALSO_CALLED[alias[0]] if alias else None
     meant = [key for key in leaves if called in (key, key.rpartition(".")[2])]
     if meant:
         return f"did you mean '{meant[0]}'?"
@@ -202,6 +203,8 @@ def _advice(key: str, hint: Any, value: Any, method: type[Algorithm]) -> str:
     near = difflib.get_close_matches(str(value), [str(option) for option in _options(hint)], n=1)
     if near:
         return f"did you mean {near[0]}?"
+    if isinstance(value, list) and get_origin(hint) is not tuple:
+        return "several values make the grid of a sweep"
     default: Any = ExperimentConfig(algorithm=method.Config(name="fedavg"))
     for step in key.split("."):
         default = getattr(default, step)
@@ -237,6 +240,8 @@ def _wanted(hint: Any) -> str:
         return f"a list with each entry {_wanted(parts[0])}"
     if origin is tuple:
         return f"a list of {len(parts)} ({'; '.join(map(_wanted, parts))})"
+    if origin is Mapping:
+        return f"names, each with {_wanted(parts[1])}"
     return plain.get(hint, str(hint))
 
 

@@ -42,6 +42,24 @@ def clear(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def clean(folder: Path) -> None:
+    """Remove what processes that were killed left half-written."""
+    for path in folder.glob(".*"):
+        writer = path.suffix.removeprefix(".")
+        if writer.isdecimal() and not _is_running(int(writer)):
+            path.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file under a temporary name and rename it: readers see the old or the new, never half."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -14,19 +14,17 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rayfl.commands import COMMANDS
-from rayfl.commands.command import FAILED, INTERRUPTED, WRONG, say
+from rayfl.commands.command import DONE, FAILED, INTERRUPTED, WRONG, say
+from rayfl.commands.mistakes import check_words, refusal
 from rayfl.errors import RunFailed, UserError
-from rayfl.suggest import unknown
+from rayfl.welcome import WELCOME, offer_demo
 
 
 class _Parser(argparse.ArgumentParser):
     """Reports mistakes like every other part of rayfl: one line, exit 2."""
 
     def error(self, message: str) -> NoReturn:
-        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        if choice:
-            raise unknown("command or kind", choice[1], re.findall(r"[\w-]+", choice[2]))
-        raise UserError(f"{message}: see {self.prog} --help")
+        raise refusal(self, message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(note, file=sys.stderr)
             say(f"error: {_line(error)}")
             return FAILED
-        except KeyboardInterrupt:
-            say(f"interrupted{_how_to_go_on(arguments)}")
+        except KeyboardInterrupt as interrupt:
+            say(f"{' '.join(['interrupted', *map(str, interrupt.args)])}{_how_to_go_on(arguments)}")
             return INTERRUPTED
         except BrokenPipeError:
             # The reader of our output left, e.g. head; nothing may be flushed to it at exit either.
@@ -71,24 +69,31 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _main(arguments: list[str]) -> int:
-    parser = _make_parser()
-    try:
-        args, rest = parser.parse_known_args(arguments)
-    except SystemExit as stop:  # --help and --version
-        return int(stop.code or 0)
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the arguments of a command ask for; UserError where that is nothing."""
+    parser = make_parser()
+    args, rest = parser.parse_known_args(arguments)
+    check_words(args, rest, re.findall(r"--[\w-]+", parser.format_help() + args.parser.format_help()))
     # argparse takes positional arguments in one piece only; settings may also follow options.
-    stray = [
-        text for text in rest if text.startswith("-") or "=" not in text or not hasattr(args, "settings")
-    ]
-    if stray:
-        options = re.findall(r"--[\w-]+", parser.format_help() + args.parser.format_help())
-        hint = unknown("option", stray[0], options) if stray[0].startswith("-") else None
-        raise UserError(
-            str(hint or f"what is '{stray[0]}'? Settings look like key=value: see {args.parser.prog} --help")
-        )
     if rest:
         args.settings += rest
+    return args
+
+
+def _main(arguments: list[str]) -> int:
+    if not arguments:
+        print(WELCOME)
+        return DONE
+    if arguments == ["run"]:
+        arguments[:] = offer_demo()
+        if not arguments:
+            return DONE
+    if arguments[0] in ("help", "version"):
+        arguments = [*arguments[1:], f"--{arguments[0]}"]
+    try:
+        args = parse(arguments)
+    except SystemExit as stop:  # --help and --version
+        return int(stop.code or 0)
     # At the end, so that a file in this folder can't stand in for a module of Python's or of rayfl's.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -96,14 +101,15 @@ def _main(arguments: list[str]) -> int:
     return command(args)
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
     parser = _Parser(
         prog="rayfl",
         description="Federated, split and hierarchical learning experiments, reproducible to the bit.",
-        epilog="Start with: rayfl run splitfed_v1.mnist5k. Examples: rayfl <command> --help.",
+        epilog="Start with: rayfl run. Examples: rayfl <command> --help. TAB key: rayfl completion --help.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
+    parser.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and leave")
     commands = parser.add_subparsers(title="commands", dest="name", required=True, metavar="command")
 
     for command in COMMANDS:
@@ -130,13 +136,10 @@ class _Version(argparse.Action):
 
 
 def _how_to_go_on(arguments: Sequence[str]) -> str:
-    """The command that continues an interrupted one."""
-    again = shlex.join(["rayfl", *arguments])
-    if "run" in arguments[:1]:
-        return f": go on with {again}{'' if '--resume' in arguments else ' --resume'}"
-    if "sweep" in arguments[:1]:
-        return f": go on with {again} (finished cells are kept)"
-    return ""
+    """What continues an interrupted command."""
+    again = shlex.join(["rayfl", *(word for word in arguments if word != "--resume")])
+    ways = [command.go_on for command in COMMANDS if command.name in arguments[:1] and command.go_on]
+    return f": {ways[0].format(again=again)}" if ways else ""
 
 
 def _line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le
 
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.data import DataConfig
-from rayfl.layout import FleetConfig
+from rayfl.fleet_config import FleetConfig
 from rayfl.models import ModelConfig
 from rayfl.training import TrainingConfig
 
@@ -103,9 +103,9 @@ class SweepConfig:
 
     def cells(self) -> list[ExperimentConfig]:
         """The experiments in grid order; of several that come out equal, the first."""
-        from rayfl import loading
+        from rayfl.loading.sweeps import sweep_cells
 
-        return loading.sweep_cells(self)
+        return sweep_cells(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,15 @@ import sys
 import time
 from typing import Any
 
+from rayfl import waiting
 from rayfl.experiment import Experiment, Observer, Result
 from rayfl.tasks import headline
-from rayfl.text import in_bytes, in_time
+from rayfl.text import counted, in_bytes, in_time, lasted
 
 
 class RunProgress(Observer):
-    """Round, accuracy, bytes and time left on stderr: a live line on a terminal, else one per evaluation."""
+    """Round, accuracy, bytes and time left on stderr: a live line with the seconds per round on a terminal,
+    else a line per evaluation."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -18,15 +20,21 @@ class RunProgress(Observer):
         self._headline = ""
 
     def on_start(self, experiment: Experiment) -> None:
+        waiting.hide()
         self._first, self._began = experiment.round, time.monotonic()
+        if experiment.history:
+            print(f"going on after round {experiment.round}", file=sys.stderr, flush=True)
+        if experiment.fleet.whereabouts:
+            print(experiment.fleet.whereabouts, file=sys.stderr, flush=True)
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn
             from rich.progress import Progress as Bar
 
             self._bar = Bar(
+                SpinnerColumn(),
                 TextColumn("round {task.completed}/{task.total}"),
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=12),
                 TextColumn("{task.description}"),
                 console=Console(stderr=True),
             )
@@ -40,11 +48,12 @@ class RunProgress(Observer):
         if found is not None:
             self._headline = "{} {:.4f}".format(*found)
         parts.insert(0, self._headline)
+        each = (time.monotonic() - self._began) / max(done - self._first, 1)
         if self._first < done < rounds:
-            left = (time.monotonic() - self._began) / (done - self._first) * (rounds - done)
-            parts.append(f"{in_time(left)} left")
+            parts.append(f"{in_time(each * (rounds - done))} left")
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, description="  ".join(parts))
+            pace = [f"{lasted(each)}/round"] if done > self._first else []
+            self._bar.update(self._task, completed=done, description="  ".join([*parts, *pace]))
         elif found is not None:
             print(f"round {done}/{rounds}  {'  '.join(parts)}", file=sys.stderr, flush=True)
 
@@ -58,10 +67,12 @@ class RunProgress(Observer):
             self._bar = None
 
 
-def summary(result: Result, out: str) -> str:
-    """A run's outcome in a few lines."""
+def summary(result: Result, out: str, ended_before: bool) -> str:
+    """A run's outcome in a few lines; ``ended_before`` if an earlier command ran it."""
     metrics = result.metrics
-    lines = [f"{result.status} after {result.rounds} rounds"]
+    lines = [f"{result.status} after {counted(result.rounds, 'round')}"]
+    if ended_before:
+        lines[0] += ", in an earlier run: nothing was run now (without --resume it starts anew)"
     found = headline(metrics)
     if found is not None:
         name, value = found

@@ -129,13 +129,12 @@ def _prefetch(config: data.DataConfig, train: data.Dataset) -> int:
 
 def make_fleet(config: ExperimentConfig, blueprint: Blueprint) -> Fleet:
     """The fleet that the config asks for."""
-    skip = config.fleet.on_client_error == "skip"
     if config.fleet.kind == "local":
         if config.train.device.startswith("cuda") and not torch.cuda.is_available():
             raise UserError(
                 f"train.device={config.train.device} needs a GPU, this process sees none: use cpu"
             )
-        return LocalFleet(blueprint, skip)
+        return LocalFleet(blueprint, config.fleet)
     from rayfl.actors.fleet import RayFleet
 
     return RayFleet(blueprint, config.fleet)
@@ -158,21 +157,24 @@ class Experiment:
         make_fleet: Callable[[ExperimentConfig, Blueprint], Fleet] = make_fleet,
     ) -> None:
         self.config = config
-        self._make_fleet = make_fleet
         self.blueprint, self.data = make_blueprint(config)
         self.round = 0
         self.history: list[dict[str, float]] = []
         self.status = "RUNNING"
+        self.stop_requested = False
+        """Set, the rounds end after the one under way, with a checkpoint and a KeyboardInterrupt."""
         self.tables: metrics.Tables = {}
         """What the last evaluation found class by class and client by client."""
         self._dangerous = metrics.dangerous_classes(self.data.test, config.benign)
         self._client_part = self._client_costs()
         self._saved: dict[str, Any] | None = None
+        self._relaunches = 0
         self._warn()
-        self._launch()
+        self._take_up(make_fleet(config, self.blueprint))
 
-    def _launch(self) -> None:
-        self.fleet = self._make_fleet(self.config, self.blueprint)
+    def _take_up(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self._final_weights: dict[str, torch.Tensor] | None = None
         self.algorithm = self.blueprint.algorithm(self.config.algorithm, self.fleet)
         self._evaluators = self.fleet.group("evaluator")
 
@@ -219,6 +221,7 @@ class Experiment:
     def step(self) -> dict[str, float]:
         """Evaluate before training, then run one round per call; the round's metrics come back."""
         first = not self.history
+        diverged = ""
         if not first:
             self.round += 1
         row: dict[str, float] = {"round": self.round}
@@ -227,35 +230,42 @@ class Experiment:
         if not first:
             self.algorithm.round(self.round)
             self.fleet.settle()
-            self._check_failed(row)
+            diverged = self._check_clients(row)
         row["wall/round_s"] = time.perf_counter() - started
         row.update(self.ledger.metrics(self.round))
         row.update(self._work(first))
         last = self.round == self.config.rounds
-        if first or last or self.round % self.config.eval_every == 0:
+        if first or last or diverged or self.round % self.config.eval_every == 0:
             started = time.perf_counter()
             row.update(self.evaluate())
             row["wall/eval_s"] = time.perf_counter() - started
         self.history.append(row)
-        if not math.isfinite(row.get("global/test_loss", 0.0)):
+        loss = row.get("global/test_loss", 0.0)
+        if not diverged and not math.isfinite(loss):
+            diverged = f"the test loss of round {self.round} is {loss}"
+        if diverged:
             self.status = "DIVERGED"
-            loss = row["global/test_loss"]
-            _LOG.warning("diverged: the test loss of round %d is %s", self.round, loss)
+            _LOG.warning("diverged: %s", diverged)
         elif last:
             self.status = "FINISHED"
         return row
 
-    def _check_failed(self, row: dict[str, float]) -> None:
-        failed = self.fleet.failed_clients
-        if not failed:
-            return
-        row["client/num_failed"] = float(len(failed))
+    def _check_clients(self, row: dict[str, float]) -> str:
+        """Count who was left out of the round; why the run has diverged, or nothing."""
+        failed, not_finite = self.fleet.failed_clients, self.fleet.not_finite
         for reason in failed.values():
             _LOG.warning("a client was left out of the round: %s", reason)
-        if set(failed) >= set(self.algorithm.sample(self.round).ids):
+        if failed:
+            row["client/num_failed"] = float(len(failed))
+        all_failed = bool(failed) and set(failed) >= set(self.algorithm.sample(self.round).ids)
+        if not_finite and (all_failed or self.config.fleet.on_client_error == "stop"):
+            client, what = min(not_finite.items())
+            return f"client {client} sent {what}"
+        if all_failed:
             raise RunFailed(
                 f"all participants of round {self.round} failed, the first: {min(failed.items())[1]}"
             )
+        return ""
 
     def _work(self, first: bool) -> dict[str, float]:
         facts, config = self.blueprint.facts, self.config.algorithm
@@ -284,6 +294,8 @@ class Experiment:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The global model: state-dict entries, those of personal parts named ``client<i>/...``."""
+        if self._final_weights is not None:
+            return self._final_weights
         merged: dict[str, torch.Tensor] = {}
         with self.fleet.phase("evaluation"):
             for parcel in self.algorithm.global_model(self.round):
@@ -322,22 +334,40 @@ class Experiment:
         return result
 
     def rounds(self, folder: Path | None = None) -> Iterator[dict[str, float]]:
-        """The rows of the rounds still to do, with checkpoints. An actor that dies costs a round."""
-        relaunches = 0
+        """The rows of the rounds still to do, with checkpoints. What is lost with an actor is done again."""
         while self.status == "RUNNING":
             try:
                 row = self.step()
+                if self.status != "RUNNING":
+                    self._final_weights = self.weights()
+                elif self._checkpoint_due(row):
+                    self.checkpoint(folder)
             except PartyLost as loss:
-                relaunches += 1
-                if relaunches > self.config.fleet.relaunches:
-                    raise
-                _LOG.warning("%s; starting again from the last checkpoint", loss)
-                self.relaunch()
+                self._recover(loss)
                 continue
-            due = self.round > 0 and self.round % self.config.checkpoint_every == 0
-            if due and self.status == "RUNNING":
-                self.checkpoint(folder)
             yield row
+            if self.stop_requested and self.status == "RUNNING":
+                self.checkpoint(folder)
+                raise KeyboardInterrupt(f"after round {self.round}")
+
+    def _checkpoint_due(self, row: dict[str, float]) -> bool:
+        # Who failed may not fail again, so a round without somebody is not left to be repeated.
+        regular = self.round > 0 and self.round % self.config.checkpoint_every == 0
+        return regular or "client/num_failed" in row
+
+    def _recover(self, loss: PartyLost) -> None:
+        """Relaunch, again if need be, as often as the config allows in all."""
+        while True:
+            self._relaunches += 1
+            if self._relaunches > self.config.fleet.relaunches:
+                raise loss
+            _LOG.warning("%s; going back to the last checkpoint", loss)
+            try:
+                self.relaunch()
+            except PartyLost as another:
+                loss = another
+            else:
+                return
 
     def checkpoint(self, folder: Path | None) -> None:
         """Remember the state after this round, on disk where there is a folder."""
@@ -346,9 +376,8 @@ class Experiment:
             checkpoint.save(folder, self.round, self._saved)
 
     def relaunch(self) -> None:
-        """Build the fleet anew from the last remembered state."""
-        self.fleet.close()
-        self._launch()
+        """Build the parties anew from the last remembered state."""
+        self._take_up(self.fleet.relaunched())
         self.round, self.history, self.status = 0, [], "RUNNING"
         if self._saved is not None:
             self.load_state_dict(self._saved)
@@ -374,9 +403,9 @@ class Experiment:
             "ledger": self.ledger.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a stored state of the same config."""
-        if state["cell_hash"] != self.config.cell_hash:
+    def load_state_dict(self, state: dict[str, Any], *, other_config: bool = False) -> None:
+        """Go on from a stored state of the same config, or of another one whose parties have such states."""
+        if state["cell_hash"] != self.config.cell_hash and not other_config:
             raise UserError(
                 f"the checkpoint belongs to another config ({state['cell_hash']}, this is "
                 f"{self.config.cell_hash}): start anew without --resume"
@@ -390,6 +419,6 @@ class Experiment:
         self.history = [dict(row) for row in state["history"]]
         self.algorithm.state = dict(state["algorithm"])
         self.ledger.load_state_dict(state["ledger"])
-        self._saved = state
+        self._saved = {**state, "cell_hash": self.config.cell_hash}
         if self.round >= self.config.rounds:
             self.status = "FINISHED"

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rayfl.errors import RunFailed
+from rayfl.fleet_config import FleetConfig
 from rayfl.host import Blueprint
 from rayfl.layout import Layout, local_layout
 from rayfl.ledger import Ledger
@@ -118,10 +119,16 @@ class Transport(Protocol):
 class Fleet:
     """Routes calls to hosts. Subclasses say what a host is."""
 
+    whereabouts = ""
+    """How the parties lie on several nodes, in a line; nothing where they don't."""
+
     def __init__(self, blueprint: Blueprint, layout: Layout) -> None:
         self.blueprint, self.layout = blueprint, layout
         self.ledger = Ledger()
         self.failed_clients: dict[int, str] = {}
+        """Who was left out of the last round, and why."""
+        self.not_finite: dict[int, str] = {}
+        """Who sent a NaN or an infinity in the last round, and where."""
         self._cast = blueprint.algorithm.cast()
         self._tickets = itertools.count()
         self._t, self._phase = 0, "train"
@@ -161,12 +168,13 @@ class Fleet:
         """Wait for the round's calls; raise the first failure; take in what the hosts counted."""
         free, self._free = self._free, [[] for _ in self._hosts]
         waiting = [host.settle(tickets) for host, tickets in zip(self._hosts, free, strict=True)]
-        self.failed_clients = {}
+        self.failed_clients, self.not_finite = {}, {}
         failures = []
         for report in self._resolve(waiting):
             assert isinstance(report, Settled)
             self.ledger.add(report.traffic)
             self.failed_clients.update(report.failed_clients)
+            self.not_finite.update(report.not_finite)
             if report.failure is not None:
                 failures.append(report.failure)
         if failures:
@@ -175,6 +183,10 @@ class Fleet:
     def close(self) -> None:
         """Let go of processes and modules."""
         self._hosts = []
+
+    def relaunched(self) -> "Fleet":
+        """A fleet in place of this one, with all parties as they were before round 1."""
+        raise NotImplementedError
 
     def _resolve(self, leaves: Sequence[Any]) -> list[Any]:
         return list(leaves)
@@ -329,28 +341,38 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 class LocalFleet(Fleet):
     """Everybody in this process, without Ray: breakpoints work."""
 
-    def __init__(self, blueprint: Blueprint, skip_failing: bool = False) -> None:
+    def __init__(self, blueprint: Blueprint, config: FleetConfig | None = None) -> None:
         layout = local_layout(blueprint)
         super().__init__(blueprint, layout)
+        self._config = config
         self._threads_before = torch.get_num_threads()
-        shell = Shell(blueprint, layout.members(0), layout.topology, skip_failing)
+        shell = Shell(blueprint, layout.members(0), layout.topology, config)
         self._hosts = [_InProcess(shell, sealed=False)]
 
     def close(self) -> None:
         super().close()
         torch.set_num_threads(self._threads_before)
 
+    def relaunched(self) -> "LocalFleet":
+        self.close()
+        return LocalFleet(self.blueprint, self._config)
+
 
 class SealedFleet(Fleet):
     """Several hosts in this process with Ray's manners: every message between them is a serialised copy,
     and writing to one is an error. For tests."""
 
-    def __init__(self, blueprint: Blueprint, layout: Layout, skip_failing: bool = False) -> None:
+    def __init__(self, blueprint: Blueprint, layout: Layout, config: FleetConfig | None = None) -> None:
         super().__init__(blueprint, layout)
+        self._config = config
         self._hosts = [
-            _InProcess(Shell(blueprint, layout.members(host), layout.topology, skip_failing), sealed=True)
+            _InProcess(Shell(blueprint, layout.members(host), layout.topology, config), sealed=True)
             for host in range(layout.num_hosts)
         ]
+
+    def relaunched(self) -> "SealedFleet":
+        self.close()
+        return SealedFleet(self.blueprint, self.layout, self._config)
 
     def _resolve(self, leaves: Sequence[Any]) -> list[Any]:
         return [pickle.loads(leaf) if isinstance(leaf, bytes) else leaf for leaf in leaves]

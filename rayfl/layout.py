@@ -4,43 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal
-
-from annotated_types import Ge, Gt
+from typing import Literal
 
 from rayfl import tree
+from rayfl.fleet_config import FleetConfig
 from rayfl.host import Blueprint
-from rayfl.shell import Topology
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetConfig:
-    """Where parties live. No choice here changes a bit of the result on CPU."""
-
-    kind: Literal["local", "ray"] = "local"
-    """In this process, or in Ray actors."""
-    client_actors: Annotated[int, Ge(1)] | None = None
-    """Actors that share the clients; by default as many as CPUs (or GPU shares) allow."""
-    clients_per_actor: Annotated[int, Ge(1)] | None = None
-    """Clients per actor, instead of a number of actors; 1 gives each client its own."""
-    placement: Literal["auto", "colocated", "separate"] = "auto"
-    """Servers inside the client actors they serve, or in actors of their own; auto: colocated."""
-    main_shards: Annotated[int, Ge(1)] | None = None
-    """Shards of a main server that works per client, when separate; by default one per client actor."""
-    cpus_per_actor: Annotated[float, Ge(0)] = 1.0
-    """CPUs that each client actor reserves."""
-    gpus_per_actor: Annotated[float, Ge(0)] = 0.0
-    """GPU share that each client actor reserves: at most 1, or a whole number."""
-    cpus_per_server: Annotated[float, Ge(0)] = 0.0
-    """CPUs that each separate server actor reserves."""
-    gpus_per_server: Annotated[float, Ge(0)] = 0.0
-    """GPU share that each separate server actor reserves."""
-    on_client_error: Literal["stop", "skip"] = "stop"
-    """Whether a client's exception stops the run or only costs its part of the round."""
-    relaunches: Annotated[int, Ge(0)] = 3
-    """How often a fleet is rebuilt from the last checkpoint after an actor died."""
-    start_timeout_s: Annotated[float, Gt(0)] = 120.0
-    """Seconds to wait for the actors to start."""
+from rayfl.topology import Topology
 
 
 @dataclass(frozen=True)

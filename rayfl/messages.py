@@ -3,6 +3,7 @@
 Whoever receives a message may read it only; clone a tensor before writing to it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -102,6 +103,22 @@ def _size(value: object) -> int:
     if isinstance(value, (list, tuple)):
         return sum(_size(item) for item in value)
     return SCALAR_BYTES
+
+
+def is_finite(message: object) -> bool:
+    """Whether no number in a message is NaN or infinite."""
+    if isinstance(message, Tensor):
+        # The sum is quick, and finite only of finite numbers; where it overflows, the numbers are looked at.
+        return math.isfinite(message.sum().item()) or bool(message.isfinite().all())
+    if isinstance(message, float):
+        return math.isfinite(message)
+    if isinstance(message, Mapping):
+        return all(is_finite(value) for value in message.values())
+    if isinstance(message, (list, tuple)):
+        return all(is_finite(value) for value in message)
+    if is_dataclass(message) and not isinstance(message, type):
+        return all(is_finite(getattr(message, part.name)) for part in fields(message))
+    return True
 
 
 def moved(message: Any, device: str) -> Any:

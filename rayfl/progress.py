@@ -5,8 +5,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from rayfl import waiting
 from rayfl.tasks import headline
-from rayfl.text import in_time
+from rayfl.text import in_time, lasted
 
 _EVERY_S = 10.0
 
@@ -34,16 +35,24 @@ class Progress(Protocol):
 
 
 class _Running:
+    """A cell under way. Several quick rounds are heard of at a time, so rounds tell their own length."""
+
     def __init__(self) -> None:
-        self.started = time.monotonic()
-        self.first: float | None = None
+        self.seconds = 0.0
         self.round, self.rounds, self.headline = 0.0, 0, ""
 
+    def take(self, rounds: int, row: Mapping[str, float]) -> None:
+        """A round's row."""
+        self.round, self.rounds = row["round"], rounds
+        self.seconds += row.get("wall/round_s", 0.0) + row.get("wall/eval_s", 0.0)
+        found = headline(row)
+        if found is not None:
+            self.headline = f"{found[0]} {100 * found[1]:.2f} %"
+
     def left(self) -> str:
-        done = self.round - (self.first or 0)
-        if done <= 0 or self.round >= self.rounds:
+        if not self.seconds or not 0 < self.round < self.rounds:
             return ""
-        return f"{in_time((time.monotonic() - self.started) / done * (self.rounds - self.round))} left"
+        return f"{in_time(self.seconds / self.round * (self.rounds - self.round))} left"
 
 
 class SweepProgress:
@@ -60,6 +69,7 @@ class SweepProgress:
         if self._live is not None:
             self._live.console.print(line, markup=False, highlight=False)
         else:
+            waiting.hide()
             print(line, file=sys.stderr, flush=True)
 
     def begin(self, todo: int) -> None:
@@ -75,21 +85,15 @@ class SweepProgress:
             self._live.start()
 
     def row(self, label: str, rounds: int, row: Mapping[str, float]) -> None:
-        cell = self._running.setdefault(label, _Running())
-        cell.round, cell.rounds = row["round"], rounds
-        if cell.first is None:
-            cell.first = cell.round
-        found = headline(row)
-        if found is not None:
-            cell.headline = f"{found[0]} {100 * found[1]:.2f} %"
+        self._running.setdefault(label, _Running()).take(rounds, row)
 
     def end(self, label: str, status: str, metrics: Mapping[str, float]) -> None:
         self._ended += 1
         cell = self._running.pop(label, _Running())
         found = headline(metrics, "final/last10_")
         number = "" if found is None else f", {found[0]} {100 * found[1]:.2f} %"
-        took = in_time(time.monotonic() - cell.started)
-        self.say(f"[{self._ended}/{self._todo}] {label}: {status}{number}, {took}{self._eta()}")
+        took = f", {lasted(cell.seconds)} in rounds" if cell.seconds else ""
+        self.say(f"[{self._ended}/{self._todo}] {label}: {status}{number}{took}{self._eta()}")
 
     def tick(self) -> None:
         now = time.monotonic()

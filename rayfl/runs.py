@@ -18,7 +18,9 @@ import io
 import json
 import logging
 import math
+import os
 import random
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,8 +59,7 @@ def prepare_out(out: str | Path) -> Path:
     path = Path(out).expanduser().absolute()
     try:
         (path / "cells").mkdir(parents=True, exist_ok=True)
-        checkpoint.write_whole(path / ".writable", b"")
-        (path / ".writable").unlink(missing_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise UserError(
             f"can't write to the output folder '{path}' ({error.strerror or error}): choose another "
@@ -138,6 +139,7 @@ def _numbers(row: Mapping[str, float | str]) -> dict[str, float]:
 
 def begin(folder: Path, config: ExperimentConfig, resume: bool) -> Experiment:
     """The experiment of a cell, at its last whole checkpoint where resuming, else at round 0."""
+    checkpoint.clean(folder)
     experiment = Experiment(config)
     try:
         state = checkpoint.load_latest(folder) if resume else None
@@ -206,18 +208,18 @@ def picture(experiment: Experiment, out: Path) -> Path:
     path = out / "partitions" / f"{divided.hash}.png"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".part.png")
-        title = data.describe(config.data, config.seed)
-        data.draw_partition(
-            divided,
-            train.labels,
-            train.num_classes,
-            aside,
-            title,
-            domains=train.domains,
-            domain_names=train.domain_names,
-        )
-        aside.replace(path)
+        with tempfile.TemporaryDirectory() as scratch:
+            drawn = Path(scratch) / path.name
+            data.draw_partition(
+                divided,
+                train.labels,
+                train.num_classes,
+                drawn,
+                data.describe(config.data, config.seed),
+                domains=train.domains,
+                domain_names=train.domain_names,
+            )
+            checkpoint.write_whole(path, drawn.read_bytes())
     return path
 
 
@@ -266,7 +268,7 @@ def _tracker(config: ExperimentConfig, out: Path, folder: Path, resume: bool) ->
 
     uri = tracking.store_uri(config.tracking, out)
     store = tracking.prepare(uri, config.tracking.experiment, out / "mlartifacts")
-    return tracking.MLflowObserver(store, read_run_id(folder, uri) if resume else None, folder)
+    return tracking.MLflowObserver(store, read_run_id(folder, store.uri) if resume else None, folder)
 
 
 def _run(
@@ -331,13 +333,24 @@ def describe(failure: BaseException) -> str:
 
 @contextmanager
 def disk_trouble(folder: Path) -> Iterator[None]:
-    """A full disk ends a run in one line."""
+    """A disk that takes no more ends a run in one line."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in _REMEDIES:
             raise
-        raise RunFailed(f"no space left in '{folder}': free some and go on with --resume") from None
+        trouble = os.strerror(error.errno).lower()
+        raise RunFailed(
+            f"can't write to '{folder}', {trouble}: {_REMEDIES[error.errno]} and go on with --resume"
+        ) from None
+
+
+_REMEDIES = {
+    errno.ENOSPC: "free some",
+    errno.EDQUOT: "free some of your quota",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: "make it writable",
+}
 
 
 def write_run_id(folder: Path, uri: str, run_id: str | None) -> None:

@@ -2,41 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, ClassVar
 
 from rayfl import tree
+from rayfl.deadline import TookTooLong, backstop, deadline, prepare_deadline
+from rayfl.errors import PartyLost, RunFailed
+from rayfl.fleet_config import FleetConfig
 from rayfl.host import Blueprint, Host
 from rayfl.ledger import Entry, entry
-from rayfl.messages import Update, moved, weigh
+from rayfl.messages import Update, is_finite, moved, weigh
 from rayfl.roles import Client, Evaluator, Role
-
-
-@dataclass(frozen=True)
-class Topology:
-    """Who belongs to whom: which entries of a parcel a party gets."""
-
-    edge_of: tuple[int, ...]
-    """The edge server of each client."""
-    shard_of: tuple[int, ...]
-    """The main-server shard that serves each client."""
-
-    def wanted(self, role: str, index: int, axis: str, per_client: bool) -> "Sequence[int] | None":
-        """The keys of a parcel along ``axis`` that this party gets; None for all of them."""
-        if role == axis:
-            return (index,)
-        if role == "client" and axis == "edge":
-            return (self.edge_of[index],)
-        if role == "edge" and axis == "client":
-            return [i for i, edge in enumerate(self.edge_of) if edge == index]
-        if role == "main" and axis == "client" and per_client:
-            return [i for i, shard in enumerate(self.shard_of) if shard == index]
-        return None
-
-
-def gets_one(role: str, axis: str) -> bool:
-    """Whether a party gets its own entry of a parcel along ``axis``, not a mapping."""
-    return role == axis or (role == "client" and axis == "edge")
+from rayfl.topology import Topology, gets_one
 
 
 @dataclass(frozen=True)
@@ -77,11 +54,22 @@ class Settled:
 
     traffic: Counter[Entry] = field(default_factory=Counter)
     failed_clients: dict[int, str] = field(default_factory=dict)
+    """Who was left out of the rest of the round, and why."""
+    not_finite: dict[int, str] = field(default_factory=dict)
+    """Who sent a NaN or an infinity first when and where, left out or not."""
     failure: BaseException | None = None
 
 
+class NotFinite(ArithmeticError):
+    """A client sends a NaN or an infinity."""
+
+
 class Shell:
-    """Builds its parties from the blueprint and calls them."""
+    """Builds its parties from the blueprint and calls them.
+
+    Of ``config`` it follows what is said of clients that fail or take too long. An ``own_process`` ends when
+    one of its clients can't be stopped otherwise.
+    """
 
     host_type: ClassVar[type[Host]] = Host
 
@@ -90,7 +78,8 @@ class Shell:
         blueprint: Blueprint,
         members: Iterable[tuple[str, int]],
         topology: Topology,
-        skip_failing: bool = False,
+        config: FleetConfig | None = None,
+        own_process: bool = False,
     ) -> None:
         host = self.host_type(blueprint)
         self.device = blueprint.device
@@ -100,7 +89,9 @@ class Shell:
         }
         self.topology = topology
         self.num_clients = blueprint.facts.num_clients
-        self.skip_failing = skip_failing
+        self.config = config or FleetConfig()
+        self.own_process = own_process
+        prepare_deadline(self.config.client_timeout_s)
         self.kept: dict[int, dict[int, Any]] = {}
         self.settled = Settled()
         shards = {index for role, index in self.parties if role == "main"}
@@ -158,20 +149,40 @@ class Shell:
 
     def _call_one(self, request: Request, index: int, gathered: list[Any]) -> Any:
         party = self.parties[request.role, index]
+        where = f"in {request.role} {index}, round {request.t}, {type(party).__name__}.{request.method}"
+        limit = self.config.client_timeout_s if isinstance(party, Client) else None
         try:
             values = [
                 self._hand_over(request, index, item, value)
                 for item, value in zip(request.arguments, gathered, strict=True)
             ]
-            return getattr(party, request.method)(*values)
+            with backstop(limit if self.own_process else None), deadline(limit):
+                result = getattr(party, request.method)(*values)
+            if isinstance(party, Client) and is_dataclass(result) and request.phase != "evaluation":
+                self._check_finite(result, index, where)
+            return result
         except Exception as error:
-            where = f"in {request.role} {index}, round {request.t}, {type(party).__name__}.{request.method}"
             error.add_note(where)
-            if self.skip_failing and isinstance(party, Client):
+            if isinstance(party, Client) and self._skips(error):
                 self.settled.failed_clients[index] = f"{type(error).__name__}: {error} ({where})"
-                party.abandon()
+                with backstop(limit if self.own_process else None):
+                    party.abandon()
                 return None
+            if isinstance(error, TookTooLong):
+                retry = self.config.on_client_timeout == "retry"
+                raise (PartyLost if retry else RunFailed)(f"{error} {where}") from error
             raise
+
+    def _skips(self, error: Exception) -> bool:
+        late = isinstance(error, TookTooLong)
+        return (self.config.on_client_timeout if late else self.config.on_client_error) == "skip"
+
+    def _check_finite(self, message: Any, index: int, where: str) -> None:
+        if not is_finite(message):
+            what = f"a NaN or an infinity in its {type(message).__name__}"
+            self.settled.not_finite.setdefault(index, f"{what} ({where})")
+            if self.config.on_client_error == "skip":
+                raise NotFinite(what)
 
     def _hand_over(self, request: Request, index: int, item: Any, values: Any) -> Any:
         """A party's share of an argument, entered into the ledger on its way."""

@@ -25,11 +25,23 @@ def in_bytes(count: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """3725 as 1 h 02 min."""
+    """3725 as 1 h 02 min: a duration that is guessed."""
+    if seconds < 1:
+        return "<1 s"
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def lasted(seconds: float) -> str:
+    """0.0345 as 0.034 s: a duration that was measured, to two digits at least."""
+    return f"{seconds:.2g} s" if seconds < 9.95 else in_time(seconds)
+
+
+def counted(count: int, noun: str) -> str:
+    """1 round, 2 rounds."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def finite(value: Any) -> Any:

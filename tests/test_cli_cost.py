@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def test_text(call: Call, tmp_path: Path) -> None:
         *("splitfed_v1", "digits", "mlp", "client-main", "up", "activation"),
         *("1.0", "MB", f"{2 * 1293 * 200 * 4:,}", "0.00", "0.00"),
     ]
+    (header,) = [line for line in out.splitlines() if "per round" in line]
+    assert re.split(" {2,}", header)[-4:] == ["per round", "total bytes", "total GB", "total GiB"]
     assert "lower bound" in out
     assert (
         err.splitlines()[-1] == "rayfl: note: sizes from class counts: dataset 'digits' isn't prepared here"

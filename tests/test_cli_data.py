@@ -92,7 +92,7 @@ def test_own_files_under_an_own_name(call: Call, pets: Path, tmp_path: Path) -> 
 
     code, out, _ = call(*prepare, "--on-unreadable", "skip", "--root", "elsewhere")
     assert code == 0
-    assert "1 images couldn't be read and were left out: rayfl data info mine" in out
+    assert "left out 1 image that couldn't be read: rayfl data info mine" in out
     train, test = open_dataset(DataConfig(name="mine", root=str(tmp_path / "elsewhere"), image_size=8))
     assert len(train) + len(test) == 21
     assert train.class_names == ("cat", "dog")
@@ -103,6 +103,26 @@ def test_own_files_under_an_own_name(call: Call, pets: Path, tmp_path: Path) -> 
     assert rows["mine"]["prepared"]
     assert rows["mine"]["bytes"] > 1000
     assert str(pets) in rows["mine"]["description"]
+
+
+def test_a_partition_names_the_classes(call: Call, pets: Path) -> None:
+    (pets / "dog").rename(pets / "a_dog_of_a_long_name")
+    call("data", "prepare", "imagefolder", "--source", str(pets), "--as", "mine", "--on-unreadable", "skip")
+    settings = ["data.name=mine", "data.num_clients=2", "data.partition={kind: iid, min_size: 1}"]
+    code, out, _ = call("partition", "fedavg.digits", *settings)
+    assert code == 0
+    assert out.splitlines()[0].split() == ["client", "samples", "a_dog_of_a_l", "cat"]
+
+
+def test_an_interrupted_preparation_says_how_to_go_on(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rayfl.data.prepare", interrupted)
+    code, _, err = call("data", "prepare", "digits", "--root", "else where")
+    assert code == 130
+    again = "rayfl data prepare digits --root 'else where'"
+    assert err == f"rayfl: interrupted: {again} goes on with what is done so far\n"
 
 
 def test_list_has_every_dataset_and_what_is_prepared(call: Call, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "rayfl").rglob("*.py"))
 
 ALLOWED = {
-    "ray": ("rayfl/actors/", "rayfl/tuning.py"),
+    "ray": ("rayfl/actors/", "rayfl/clusters/jobs.py", "rayfl/tuning/"),
     "mlflow": ("rayfl/tracking/",),
     "yaml": ("rayfl/loading/layers.py",),
 }

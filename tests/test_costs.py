@@ -22,7 +22,7 @@ from rayfl.experiment import Experiment
 from rayfl.fleet import Group
 from rayfl.host import Blueprint
 from rayfl.ledger import Entry, Ledger
-from rayfl.loading import load_experiment
+from rayfl.loading.experiments import load_experiment
 from rayfl.messages import Update
 
 SETTINGS = [

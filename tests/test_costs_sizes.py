@@ -10,7 +10,7 @@ from rayfl import costs, data
 from rayfl.costs.plan import splits
 from rayfl.data.config import DataConfig, EdgeMap
 from rayfl.errors import UserError
-from rayfl.loading import load_experiment
+from rayfl.loading.experiments import load_experiment
 
 SETTINGS = [
     "data.name=synthetic",

@@ -14,10 +14,12 @@ from rayfl.algorithms import ALGORITHMS
 from rayfl.algorithms.base import Algorithm
 from rayfl.errors import RunFailed
 from rayfl.fleet import LocalFleet
+from rayfl.fleet_config import FleetConfig
 from rayfl.host import Batch
 from rayfl.messages import Activations, Gradient, SmashedBatch
 
 EIGHT = (4, 5, 6, 7, 4, 5, 6, 12)
+SKIP = FleetConfig(on_client_error="skip")
 
 
 def deep_down(client: int) -> None:
@@ -75,7 +77,7 @@ def test_the_error_says_who_when_and_where(method: str, call: str) -> None:
 def test_skipping_goes_on(method: str, after: int) -> None:
     """With ``skip`` the round loses that client alone, is finite, and the client is back in the next one."""
     plan = tiny.blueprint(failing(ALGORITHMS[method], {7}, after), EIGHT, "batch", num_edges=2, local_steps=2)
-    federation = tiny.Federation(plan, LocalFleet(plan, skip_failing=True))
+    federation = tiny.Federation(plan, LocalFleet(plan, SKIP))
     federation.run(1)
     assert federation.fleet.failed_clients == {}
     federation.run(1)
@@ -89,7 +91,7 @@ def test_skipping_goes_on(method: str, after: int) -> None:
 def test_shares_are_those_of_the_others() -> None:
     """FedAvg without the failing client in round 2: its round is the mean of the other seven."""
     plan = tiny.blueprint(failing(ALGORITHMS["fedavg"], {7}), EIGHT)
-    federation = tiny.Federation(plan, LocalFleet(plan, skip_failing=True)).run(1)
+    federation = tiny.Federation(plan, LocalFleet(plan, SKIP)).run(1)
     start, states = federation.weights(), []
     for client in range(7):
         network = tiny.initial(plan)
@@ -119,7 +121,7 @@ def test_all_failing_stops(name: str, folder: Path) -> None:  # noqa: F811
 def test_both_halves_leave_a_skipped_client_out() -> None:
     """With a client that breaks off after one of its steps, SplitFed v1 is still FedAvg."""
     joined = [
-        tiny.Federation(plan, LocalFleet(plan, skip_failing=True)).run(3).weights()
+        tiny.Federation(plan, LocalFleet(plan, SKIP)).run(3).weights()
         for name in ("fedavg", "splitfed_v1")
         for plan in [tiny.blueprint(failing(ALGORITHMS[name], {7}, after=1), EIGHT)]
     ]

@@ -15,7 +15,7 @@ from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
 from rayfl.errors import RunFailed
 from rayfl.experiment import Experiment
-from rayfl.layout import FleetConfig
+from rayfl.fleet_config import FleetConfig
 from rayfl.messages import Gradient
 from rayfl.models import ModelConfig
 from rayfl.roles import SplitClient

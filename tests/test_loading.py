@@ -13,7 +13,10 @@ from rayfl.algorithms import ALGORITHMS
 from rayfl.config import ExperimentConfig, SweepConfig
 from rayfl.data import Partition, save_partition
 from rayfl.errors import UserError
-from rayfl.loading import dump, load_experiment, load_sweep, parse_override, presets
+from rayfl.loading.experiments import dump, load_experiment
+from rayfl.loading.layers import parse_override
+from rayfl.loading.sources import presets
+from rayfl.loading.sweeps import load_sweep
 
 SWEEP: dict[str, Any] = {
     "grid": {

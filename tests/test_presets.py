@@ -8,7 +8,9 @@ import pytest
 
 from rayfl.algorithms import ALGORITHMS
 from rayfl.experiment import Experiment
-from rayfl.loading import load_experiment, load_sweep, presets
+from rayfl.loading.experiments import load_experiment
+from rayfl.loading.sources import presets
+from rayfl.loading.sweeps import load_sweep
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ("mnist5k", "digits")

@@ -19,8 +19,8 @@ from rayfl.config import ExperimentConfig
 from rayfl.data import DataConfig
 from rayfl.errors import PartyLost
 from rayfl.experiment import Experiment
+from rayfl.fleet_config import FleetConfig
 from rayfl.host import Batch, Blueprint
-from rayfl.layout import FleetConfig
 from rayfl.messages import Gradient, SmashedBatch
 from rayfl.models import ModelConfig
 from rayfl.roles import ReplicaServer

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl import loading, runs, sweeps
-from rayfl.actors.placement import at_once, bundles, check_fits
+from rayfl import runs, sweeps
 from rayfl.config import SweepConfig, TrackingConfig
 from rayfl.errors import UserError
-from rayfl.layout import FleetConfig
+from rayfl.loading.sweeps import load_sweep
 from rayfl.progress import Silent
 
 BASE = {
@@ -80,7 +79,7 @@ class Notes(Silent):
 def sweep(name: str, grid: Mapping[str, Any], most: int | None = None, **settings: Any) -> SweepConfig:
     """A sweep of tiny cells, at most so many at once."""
     plain = {"name": name, "set": {**BASE, **settings}, "grid": dict(grid), "max_concurrent": most}
-    return loading.load_sweep(plain)
+    return load_sweep(plain)
 
 
 def sql(database: Path, query: str) -> list[Any]:
@@ -290,39 +289,3 @@ def test_what_can_never_start_is_refused_with_both_numbers(ray_cluster: None, tm
     with pytest.raises(UserError, match="asks for 64 CPU, the cluster has 2 ") as caught:
         sweeps.run_sweep(plan, tmp_path, show=Notes())
     assert "\n" not in str(caught.value)
-
-
-def test_what_a_trial_reserves() -> None:
-    base = sweep("s", {"seed": [0]}).cells()[0]
-    machines = [{"CPU": 4.0, "GPU": 2.0}]
-
-    def need(method: str = "fedavg", device: str = "cpu", **fleet: Any) -> Any:
-        settings = {"train.device": device, "data.num_clients": 8}
-        plan = sweep("s", {"algorithm.name": [method]}, **settings).cells()[0]
-        return bundles(dataclasses.replace(plan, fleet=FleetConfig(**fleet)), machines)
-
-    assert bundles(base, machines) == [{"CPU": 1.0}]
-    assert need(device="cuda") == [{"CPU": 1.0, "GPU": 1.0}]
-    assert need(device="cuda", gpus_per_actor=0.5) == [{"CPU": 1.0, "GPU": 0.5}]
-    assert need(kind="ray", client_actors=2) == [{}, {"CPU": 1.0}, {"CPU": 1.0}]
-    assert need(kind="ray") == [{}, *[{"CPU": 1.0}] * 4]
-    assert need(kind="ray", clients_per_actor=1, cpus_per_actor=0.5, gpus_per_actor=0.25) == [
-        {},
-        *[{"CPU": 0.5, "GPU": 0.25}] * 8,
-    ]
-    split = {"kind": "ray", "client_actors": 2, "placement": "separate", "cpus_per_server": 1.0}
-    # A shard of the main server per client actor, and the fed server; joint servers are one.
-    assert need("splitfed_v1", **split) == [{}, *[{"CPU": 1.0}] * 5]
-    assert need("mergesfl", **split) == [{}, *[{"CPU": 1.0}] * 4]
-
-
-def test_how_many_fit_at_once() -> None:
-    one = [{"CPU": 1.0}]
-    machines = [{"CPU": 4.0}]
-    assert at_once([one] * 8, machines) == 4
-    assert at_once([one] * 3, machines) == 3
-    assert at_once([[{}, *one, *one]] * 8, machines) == 2
-    with pytest.raises(UserError, match="asks for 5 CPU, the cluster has 4 "):
-        check_fits("cell", one * 5, machines)
-    with pytest.raises(UserError, match="at most 2 on one machine"):
-        check_fits("cell", [{"CPU": 3.0}], [{"CPU": 2.0}, {"CPU": 2.0}])

@@ -14,8 +14,9 @@ import torchvision
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from rayfl import loading, models, weights
+from rayfl import models, weights
 from rayfl.errors import UserError
+from rayfl.loading.experiments import load_experiment
 from rayfl.models import ModelConfig
 
 IMAGE = (3, 64, 64)
@@ -195,21 +196,21 @@ def test_the_config_knows_the_file_by_its_content(tmp_path: Path) -> None:
     path, hashes = tmp_path / "w.pth", []
     for _ in range(2):
         saved(state, path)
-        loaded = loading.load_experiment({"model": {"name": "cnn", "weights": str(path)}})
+        loaded = load_experiment({"model": {"name": "cnn", "weights": str(path)}})
         assert loaded.model.weights == str(path)
         hashes.append((loaded.model.weights_hash, loaded.cell_hash))
         weights.build(loaded.model, (1, 28, 28), 10, 0)
         state["head.bias"] += 1
     assert hashes[0][0] != hashes[1][0]
     assert hashes[0][1] != hashes[1][1]
-    again = loading.load_experiment(loaded)
+    again = load_experiment(loaded)
     assert again.cell_hash == loaded.cell_hash
     saved(state, path)
     weights._fitting.cache_clear()
     with pytest.raises(UserError, match="is not the file it was"):
         weights.build(loaded.model, (1, 28, 28), 10, 0)
     with pytest.raises(UserError, match=r"can't be read \(No such file or directory\): give the path"):
-        loading.load_experiment({"model": {"weights": str(tmp_path / "none.pth")}})
+        load_experiment({"model": {"weights": str(tmp_path / "none.pth")}})
 
 
 def test_the_factory_is_pure_and_can_be_pickled(resnet: tuple[dict[str, Tensor], str]) -> None:

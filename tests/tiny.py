@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from rayfl.algorithms import ALGORITHMS, Algorithm
 from rayfl.fleet import Fleet, LocalFleet, SealedFleet
+from rayfl.fleet_config import FleetConfig
 from rayfl.host import Blueprint, Facts
-from rayfl.layout import FleetConfig, plan_layout
+from rayfl.layout import plan_layout
 from rayfl.models import has_batch_norm
 from rayfl.training import Rows, batches, lr_at, make_optimizer, steps_per_round
 

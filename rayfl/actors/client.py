@@ -1,13 +1,15 @@
 """The actor that hosts clients, and the servers colocated with them."""
 
 from rayfl.actors.shell import ShellActor
-from rayfl.layout import FleetConfig
+from rayfl.fleet_config import FleetConfig
+from rayfl.machines import Need
+from rayfl.room import client_need
 
 
 class ClientActor(ShellActor):
     """Hosts clients, and the servers colocated with them."""
 
     @staticmethod
-    def resources(config: FleetConfig) -> dict[str, float]:
+    def resources(config: FleetConfig) -> Need:
         """What each such actor reserves."""
-        return {"num_cpus": config.cpus_per_actor, "num_gpus": config.gpus_per_actor}
+        return client_need(config)

@@ -1,13 +1,15 @@
 """The actor that hosts the fed server."""
 
 from rayfl.actors.shell import ShellActor
-from rayfl.layout import FleetConfig
+from rayfl.fleet_config import FleetConfig
+from rayfl.machines import Need
+from rayfl.room import server_need
 
 
 class FedServerActor(ShellActor):
     """Hosts the fed server."""
 
     @staticmethod
-    def resources(config: FleetConfig) -> dict[str, float]:
+    def resources(config: FleetConfig) -> Need:
         """What each such actor reserves."""
-        return {"num_cpus": config.cpus_per_server, "num_gpus": 0.0}
+        return server_need(config)

@@ -6,21 +6,24 @@ import os
 import random
 import sys
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.util.placement_group import get_current_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rayfl.actors.placement import ACTORS, choose_actors, nodes, preflight, requests, this_machine
+from rayfl import allotment
+from rayfl.actors.losses import cause, explain, hosted
+from rayfl.actors.placement import this_machine
+from rayfl.actors.plan import Plan, plan_fleet, whereabouts
+from rayfl.actors.pool import ActorPool, Seat, start_actor
 from rayfl.actors.shell import Poison
+from rayfl.actors.starting import start_ray
+from rayfl.actors.waiting import still_there, wait_for_room, wait_until_ready
 from rayfl.errors import PartyLost, RunFailed
 from rayfl.fleet import Fleet
+from rayfl.fleet_config import FleetConfig
 from rayfl.host import Blueprint
-from rayfl.layout import FleetConfig, plan_layout
 from rayfl.shell import Request
 
 ENVIRONMENT = {
@@ -33,6 +36,8 @@ are no less urgent than other processes (Ray's default starves them on a shared 
 
 
 CALLS_PER_MESSAGE = 8
+ANSWER_S = 5.0
+"""An actor that is busy for longer is not waited for: a new process starts in about this time."""
 
 
 def ensure_ray(num_cpus: int | None = None) -> bool:
@@ -41,10 +46,10 @@ def ensure_ray(num_cpus: int | None = None) -> bool:
     if ray.is_initialized():
         return False
     if num_cpus is None and not os.environ.get("RAY_ADDRESS"):
-        num_cpus = len(os.sched_getaffinity(0))
+        num_cpus = allotment.num_cpus()
     logging.getLogger("ray").setLevel(logging.ERROR)
     before = random.getstate()
-    ray.init(
+    start_ray(
         num_cpus=num_cpus,
         include_dashboard=False,
         log_to_driver=False,
@@ -74,6 +79,7 @@ class _Actor:
         self._handle = handle
         self._call = handle.call.options(num_returns=0)
         self._waiting: list[Request] = []
+        self._sent = 0
 
     def call(self, request: Request, leaves: Sequence[Any]) -> None:
         # Calls that need nothing from elsewhere share a message: it costs as much as a small step.
@@ -83,6 +89,7 @@ class _Actor:
                 self._send()
             return
         self._send()
+        self._sent += 1
         self._call.remote((request,), *leaves)
 
     def export(self, ticket: int, keys: Mapping[int, int] | None) -> Any:
@@ -91,10 +98,11 @@ class _Actor:
 
     def settle(self, free: Sequence[int]) -> Any:
         self._send()
-        return self._handle.settle.remote(tuple(free))
+        return self._handle.settle.remote(tuple(free), self._sent)
 
     def _send(self) -> None:
         if self._waiting:
+            self._sent += 1
             self._call.remote(tuple(self._waiting))
             self._waiting = []
 
@@ -102,81 +110,62 @@ class _Actor:
 def check_here(blueprint: Blueprint, config: FleetConfig) -> None:
     """Refuse what could not start on this machine, where this is the one that Ray would start on."""
     if not ray.is_initialized() and not os.environ.get("RAY_ADDRESS"):
-        here = [this_machine()]
-        chosen = choose_actors(config, blueprint.facts.num_clients, here)
-        preflight(plan_layout(blueprint, chosen), chosen, here)
-
-
-class ActorPool:
-    """Actors that outlive a fleet, for the next one: starting a process costs seconds."""
-
-    def __init__(self) -> None:
-        self._idle: dict[tuple[str, float, float], list[Any]] = defaultdict(list)
-
-    def take(self, kind: str, need: Mapping[str, float]) -> Any:
-        """An idle actor of a kind that reserves just this, or a new one."""
-        idle = self._idle[kind, need["num_cpus"], need["num_gpus"]]
-        return idle.pop() if idle else start_actor(kind, need)
-
-    def put(self, kind: str, need: Mapping[str, float], handle: Any) -> None:
-        """Keep an actor that nobody needs now."""
-        self._idle[kind, need["num_cpus"], need["num_gpus"]].append(handle)
-
-    def close(self) -> None:
-        """Stop all idle actors."""
-        for handles in self._idle.values():
-            for handle in handles:
-                ray.kill(handle)
-        self._idle.clear()
-
-
-def start_actor(kind: str, need: Mapping[str, float]) -> Any:
-    """A new actor, inside the placement group that this process belongs to, if any."""
-    options: dict[str, Any] = {**need, "max_restarts": 0}
-    group = get_current_placement_group()
-    if group is not None:
-        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group)
-    return ray.remote(ACTORS[kind]).options(**options).remote()
+        plan_fleet(blueprint, config, [this_machine()])
 
 
 class RayFleet(Fleet):
     """Parties in Ray actors. Uses the Ray instance there is, or starts one and stops it on closing."""
 
-    def __init__(self, blueprint: Blueprint, config: FleetConfig, pool: ActorPool | None = None) -> None:
-        self._handles: list[tuple[str, dict[str, float], Any]] = []
-        self._pool = pool
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        config: FleetConfig,
+        pool: ActorPool | None = None,
+        after_loss: bool = False,
+    ) -> None:
+        self._handles: list[tuple[str, Seat, Any]] = []
+        self._config, self._pool = config, pool
         self._lost = False
         check_here(blueprint, config)
         self._owns_ray = ensure_ray()
         try:
-            machines = nodes()
-            config = choose_actors(config, blueprint.facts.num_clients, machines)
-            super().__init__(blueprint, plan_layout(blueprint, config))
-            preflight(self.layout, config, machines)
-            self._start(config)
+            self._launch(blueprint, after_loss)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, config: FleetConfig) -> None:
-        needs = requests(self.layout, config)
-        for plan, need in zip(self.layout.hosts, needs, strict=True):
-            take = self._pool.take if self._pool is not None else start_actor
-            self._handles.append((plan.kind, need, take(plan.kind, need)))
+    def _launch(self, blueprint: Blueprint, after_loss: bool) -> None:
+        plan = wait_for_room(blueprint, self._config, self._config.start_timeout_s if after_loss else 0.0)
+        super().__init__(blueprint, plan.layout)
+        self.whereabouts = whereabouts(plan)
+        try:
+            self._start(plan)
+        except PartyLost:
+            if self._pool is None or still_there(plan):
+                raise
+            # Ray tells that actors are dead seconds before it tells that their node is.
+            self._spare(self._pool)
+            self._lost = False
+            self._launch(blueprint, after_loss=True)
+
+    def _start(self, plan: Plan) -> None:
+        take = self._pool.take if self._pool is not None else start_actor
+        for host, need, machine in zip(plan.layout.hosts, plan.needs, plan.machines, strict=True):
+            seat = Seat(need, machine)
+            self._handles.append((host.kind, seat, take(host.kind, seat)))
+        if self._pool is not None:
+            self._pool.make_room()
         payload = ray.put(cloudpickle.dumps(self.blueprint))
         paths = [os.path.abspath(path) for path in sys.path]
-        skip = config.on_client_error == "skip"
         ready = [
-            handle.host.remote(payload, paths, self.layout.members(host), self.layout.topology, skip)
+            handle.host.remote(payload, paths, self.layout.members(host), self.layout.topology, self._config)
             for host, (_, _, handle) in enumerate(self._handles)
         ]
-        _, late = ray.wait(ready, num_returns=len(ready), timeout=config.start_timeout_s)
-        if late:
-            raise RunFailed(
-                f"{len(late)} of {len(ready)} actors did not start within {config.start_timeout_s:g} s: "
-                f"the cluster is busy or short of memory; raise fleet.start_timeout_s or lower "
-                f"fleet.client_actors, and go on with --resume"
-            )
+        try:
+            wait_until_ready(ready, plan, self._config.start_timeout_s)
+        except RunFailed:
+            self._lost = True
+            raise
         self.pids: list[int] = self._resolve(ready)
         self._hosts = [_Actor(handle) for _, _, handle in self._handles]
 
@@ -185,30 +174,73 @@ class RayFleet(Fleet):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
                 values: list[Any] = ray.get(list(leaves))
-        except ray.exceptions.RayActorError as error:
-            raise self._loss() from error
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, ray.exceptions.RayActorError):
-                raise self._loss() from error
-            raise
+        except ray.exceptions.RayError as error:
+            failure = explain(error, self._who(error), self._t)
+            if failure is None:
+                raise
+            self._lost = True
+            failure.add_note(str(cause(error)))
+            raise failure from None
         for value in values:
             if isinstance(value, Poison):
                 raise value.cause
         return values
 
-    def _loss(self) -> PartyLost:
-        self._lost = True
-        return PartyLost(f"an actor died in round {self._t}")
+    def _who(self, error: ray.exceptions.RayError) -> str:
+        """The actor that an error is about."""
+        actor_id = getattr(cause(error), "actor_id", None)
+        for host, (_, _, handle) in enumerate(self._handles):
+            if handle._actor_id.hex() == actor_id:
+                return hosted(self.layout.members(host))
+        return "an actor"
 
     def close(self) -> None:
         """Let go of the actors, and stop Ray if it was started here."""
         super().close()
-        for kind, need, handle in self._handles:
+        for kind, seat, handle in self._handles:
             if self._pool is None or self._lost:
                 ray.kill(handle)
             else:
-                self._pool.put(kind, need, handle)
+                self._pool.put(kind, seat, handle)
         self._handles = []
         if self._owns_ray:
             ray.shutdown()
             self._owns_ray = False
+
+    def relaunched(self) -> "RayFleet":
+        """The actors that are still well are kept, since starting a process costs seconds."""
+        self._hosts = []
+        spared = self._pool or ActorPool()
+        self._spare(spared)
+        try:
+            fleet = RayFleet(self.blueprint, self._config, spared, after_loss=True)
+        finally:
+            if self._pool is None:
+                spared.close()
+        fleet._pool = self._pool
+        fleet._owns_ray, self._owns_ray = self._owns_ray, False
+        return fleet
+
+    def _spare(self, pool: ActorPool) -> None:
+        """Give the actors that are well to a pool and stop the others."""
+        for (kind, seat, handle), well in zip(self._handles, self._well(), strict=True):
+            if well:
+                pool.put(kind, seat, handle)
+            else:
+                ray.kill(handle)
+        self._handles = []
+
+    def _well(self) -> list[bool]:
+        """Which actors answer soon. One that doesn't is dead, hangs, or is at work on what is lost anyway."""
+        answers = [handle.__ray_ready__.remote() for _, _, handle in self._handles]
+        if answers:
+            ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S)
+        return [_came(answer) for answer in answers]
+
+
+def _came(answer: Any) -> bool:
+    try:
+        ray.get(answer, timeout=0)
+    except ray.exceptions.RayError:
+        return False
+    return True

@@ -31,17 +31,27 @@ class Command:
     """Adds the command's own arguments; ``--json`` is there already."""
     main: Callable[[argparse.Namespace], int]
     """Does it and returns the exit code."""
+    go_on: str = ""
+    """Said after Ctrl-C, with the command line in the place of ``{again}``."""
 
 
-def takes_config(parser: argparse.ArgumentParser, what: str) -> None:
-    """SOURCE, ``--with FILE`` and ``key=value``."""
-    parser.add_argument("source", metavar="SOURCE", help=what)
-    parser.add_argument(
+def takes_config(parser: argparse.ArgumentParser, what: str, *, presets: bool = True) -> None:
+    """SOURCE, ``--with FILE`` and ``key=value``; without ``presets``, SOURCE can't be one."""
+    source = parser.add_argument("source", metavar="SOURCE", help=what)
+    _complete(source, "_rayfl_source_files" if presets else "_rayfl_yaml_files")
+    settings = parser.add_argument(
         "settings", metavar="key=value", nargs="*", default=[], help="settings, e.g. rounds=5"
     )
-    parser.add_argument("--with", dest="with_files", metavar="FILE", action="append", default=[],
-                        help="lay a YAML file over SOURCE; may be repeated")  # fmt: skip
+    _complete(settings, "_rayfl_settings")
+    files = parser.add_argument("--with", dest="with_files", metavar="FILE", action="append", default=[],
+                                help="lay a YAML file over SOURCE; may be repeated")  # fmt: skip
+    _complete(files, "_rayfl_yaml_files")
     parser.epilog = f"{_SETTINGS}\n\n{parser.epilog}"
+
+
+def _complete(action: argparse.Action, function: str) -> None:
+    """How the TAB key finishes an argument: a function of the completion script."""
+    action.complete = {"bash": function, "zsh": function}  # type: ignore[attr-defined]
 
 
 def takes_out(parser: argparse.ArgumentParser, what: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rayfl import waiting
 from rayfl.commands.command import DONE, Command, print_json, say, takes_config
 from rayfl.errors import UserError
 
@@ -18,9 +19,10 @@ def cost(args: argparse.Namespace) -> int:
     """What experiments will cost."""
     if args.json and args.format:
         raise UserError(f"--json and --format {args.format} can't both be printed: leave out one")
-    from rayfl import costs
-    from rayfl.costs import render
-    from rayfl.costs.tables import LEFT_OUT, Row, nested
+    with waiting.loading():
+        from rayfl import costs
+        from rayfl.costs import render
+        from rayfl.costs.tables import LEFT_OUT, Row, nested
 
     sources = [args.source, *(word for word in args.settings if "=" not in word)]
     settings = [word for word in args.settings if "=" in word]
@@ -45,15 +47,15 @@ def _cells(
     source: str, settings: Sequence[str], with_files: Sequence[str]
 ) -> list[tuple["ExperimentConfig", dict[str, str]]]:
     """The experiments of a preset, a file or a sweep with their labels; of several seeds the first."""
-    from rayfl import loading
     from rayfl.config import SweepConfig, flatten
+    from rayfl.loading.experiments import load_experiment
+    from rayfl.loading.layers import read_yaml
+    from rayfl.loading.sweeps import load_sweep
 
-    is_sweep = source.endswith((".yaml", ".yml")) and "grid" in loading.read_yaml(source)
+    is_sweep = source.endswith((".yaml", ".yml")) and "grid" in read_yaml(source)
     if not is_sweep and not any(setting.startswith("grid.") for setting in settings):
-        return [_labelled(loading.load_experiment(source, settings, with_files), ())]
-    sweep = loading.load_sweep(
-        source if is_sweep else SweepConfig(name="cost", preset=source), settings, with_files
-    )
+        return [_labelled(load_experiment(source, settings, with_files), ())]
+    sweep = load_sweep(source if is_sweep else SweepConfig(name="cost", preset=source), settings, with_files)
     distinct: dict[str, ExperimentConfig] = {}
     for cell in sweep.cells():
         distinct.setdefault(replace(cell, seed=0).cell_hash, cell)

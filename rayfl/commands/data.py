@@ -3,13 +3,15 @@
 import argparse
 from dataclasses import replace
 
+from rayfl import text, waiting
 from rayfl.commands.command import DONE, Command, print_json
 
 
 def prepare(args: argparse.Namespace) -> int:
     """Prepare a dataset before a run needs it, or under a name of one's own."""
-    from rayfl import data
-    from rayfl.data.progress import Progress
+    with waiting.loading():
+        from rayfl import data
+        from rayfl.data.progress import Progress
 
     config = data.DataConfig(name=args.name, source=args.source, root=args.root)
     place = data.locate(config, args.own_name)
@@ -24,7 +26,8 @@ def prepare(args: argparse.Namespace) -> int:
     if not made:
         print("it was prepared before: delete the folder to prepare it anew")
     if skipped:
-        print(f"{skipped} images couldn't be read and were left out: rayfl data info {place.name}")
+        left_out = text.counted(skipped, "image")
+        print(f"left out {left_out} that couldn't be read: rayfl data info {place.name}")
     train, _ = data.open_dataset(replace(config, name=place.name))
     if train.encoded:
         size = "x".join(map(str, train.shape[1:]))
@@ -35,7 +38,8 @@ def prepare(args: argparse.Namespace) -> int:
 
 def list_datasets(args: argparse.Namespace) -> int:
     """All datasets, and which are prepared."""
-    from rayfl import data, text
+    with waiting.loading():
+        from rayfl import data
 
     rows = data.overview(data.DataConfig(root=args.root))
     if args.json:
@@ -55,7 +59,8 @@ def list_datasets(args: argparse.Namespace) -> int:
 
 def info(args: argparse.Namespace) -> int:
     """The card of a prepared dataset; of another, what is known and how to get it."""
-    from rayfl import data
+    with waiting.loading():
+        from rayfl import data
 
     place = data.locate(data.DataConfig(name=args.name, root=args.root))
     if data.damage(place) is None:
@@ -136,4 +141,5 @@ COMMAND = Command(
     examples=EXAMPLES,
     arguments=arguments,
     main=list_datasets,
+    go_on="{again} goes on with what is done so far",
 )

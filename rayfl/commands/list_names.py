@@ -2,14 +2,15 @@
 
 import argparse
 import sys
-from pathlib import Path
 
+from rayfl import waiting
 from rayfl.commands.command import DONE, Command, print_json
 
 
 def list_names(args: argparse.Namespace) -> int:
     """What there is to choose from."""
-    rows = LISTS[args.kind]()
+    with waiting.loading():
+        rows = LISTS[args.kind]()
     if args.json:
         print_json({args.kind: [dict(zip(("name", "description"), row, strict=True)) for row in rows]})
     else:
@@ -53,9 +54,10 @@ def _partitions() -> list[tuple[str, str]]:
 
 
 def _presets() -> list[tuple[str, str]]:
-    folder = Path(__file__).parent.parent / "presets"
-    files = sorted(folder.glob("*.yaml"))
-    return [(file.stem, file.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")) for file in files]
+    from rayfl.loading.sources import preset_file, presets
+
+    files = {name: preset_file(name).read_text(encoding="utf-8") for name in presets()}
+    return [(name, text.split("\n", 1)[0].lstrip("# ")) for name, text in files.items()]
 
 
 LISTS = {

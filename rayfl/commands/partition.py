@@ -1,25 +1,29 @@
 """``rayfl partition``: who holds what."""
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rayfl import waiting
 from rayfl.commands.command import DONE, Command, print_json, takes_config
 from rayfl.errors import UserError
 
 if TYPE_CHECKING:
     from rayfl.data import FederatedData, Statistics
 
-CLIENTS, CLASSES = 60, 20
-"""Rows and class columns of the table, at most."""
+CLIENTS, CLASSES, NAME = 60, 20, 12
+"""Rows, class columns and letters of a class's name in the table, at most."""
 
 
 def partition(args: argparse.Namespace) -> int:
     """Who holds what, before anything is trained."""
-    from rayfl import data, loading, text
+    with waiting.loading():
+        from rayfl import algorithms, data, text
+        from rayfl.loading.experiments import load_experiment
 
     if args.picture:
         data.check_picture(args.picture)
-    config = loading.load_experiment(args.source, args.settings, args.with_files)
+    config = load_experiment(args.source, args.settings, args.with_files)
     federated = data.load(config.data, config.seed)
     divided, train = federated.partition, federated.train
     title = data.describe(config.data, config.seed)
@@ -42,11 +46,13 @@ def partition(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_as_json(federated, statistics))
         return DONE
-    print(text.columns(_table(federated, statistics)))
+    edges = "edge" in algorithms.find(config.algorithm.name).cast() or config.data.edge_map != "blocks"
+    print(text.columns(_table(federated, statistics, edges)))
     if len(statistics.sizes) > CLIENTS or train.num_classes > CLASSES:
         print(f"(up to {CLIENTS} clients and {CLASSES} classes; --json has all)")
     print(f"{title}: {statistics.line()}")
-    print(statistics.edge_line())
+    if edges:
+        print(statistics.edge_line())
     print(f"{len(federated.validation_indices)} validation and {len(federated.test)} test samples")
     print(f"partition hash {divided.hash}")
     for path in filter(None, (args.picture, args.save)):
@@ -75,19 +81,24 @@ def _as_json(federated: "FederatedData", statistics: "Statistics") -> dict[str, 
     }
 
 
-def _table(federated: "FederatedData", statistics: "Statistics") -> list[list[object]]:
+def _table(federated: "FederatedData", statistics: "Statistics", edges: bool) -> list[list[object]]:
     """A row for each client: its edge server, then its samples: all, by class, by domain."""
-    shown = [statistics.counts[:, :CLASSES]]
-    heads = [f"class {k}" for k in range(shown[0].shape[1])]
+    train, shown = federated.train, [statistics.counts[:, :CLASSES]]
+    heads = [_head(train.class_names, k, "class") for k in range(shown[0].shape[1])]
     if statistics.domain_counts is not None:
         shown.append(statistics.domain_counts)
-        names = federated.train.domain_names
-        heads += [names[d] if d < len(names) else f"domain {d}" for d in range(shown[1].shape[1])]
-    rows: list[list[object]] = [["client", "edge", "samples", *heads]]
+        heads += [_head(train.domain_names, d, "domain") for d in range(shown[1].shape[1])]
+    rows: list[list[object]] = [["client", *(["edge"] if edges else []), "samples", *heads]]
     for client, edge in enumerate(federated.client_edges[:CLIENTS]):
         numbers = [count or "." for counts in shown for count in counts[client].tolist()]
-        rows.append([client, edge, statistics.sizes[client], *numbers])
+        rows.append([client, *([edge] if edges else []), statistics.sizes[client], *numbers])
     return rows
+
+
+def _head(names: Sequence[str], number: int, kind: str) -> str:
+    """The name of a class or domain, cut short; a bare number says what it counts."""
+    name = names[number] if number < len(names) else str(number)
+    return f"{kind} {name}" if name.isdecimal() else name[:NAME]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,28 +1,19 @@
 """``rayfl run``: one experiment."""
 
 import argparse
+from typing import TYPE_CHECKING
 
+from rayfl import waiting
 from rayfl.commands.command import DONE, FAILED, Command, print_json, takes_config, takes_out
+
+if TYPE_CHECKING:
+    from rayfl.experiment import Result
 
 
 def run(args: argparse.Namespace) -> int:
     """One experiment."""
-    import rayfl
-    from rayfl import console
-
-    progress = None if args.quiet else console.RunProgress()
-    try:
-        result = rayfl.run(
-            args.source,
-            overrides=args.settings,
-            with_files=args.with_files,
-            out=args.out,
-            resume=args.resume,
-            observers=() if progress is None else (progress,),
-        )
-    finally:
-        if progress is not None:
-            progress.close()
+    with waiting.loading():
+        result, ended_before = _run(args)
     if args.json:
         print_json(
             {
@@ -36,8 +27,35 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        print(console.summary(result, args.out))
+        from rayfl import console
+
+        print(console.summary(result, args.out, ended_before))
     return DONE if result.status == "FINISHED" else FAILED
+
+
+def _run(args: argparse.Namespace) -> "tuple[Result, bool]":
+    """The result, and whether an earlier command had come to it."""
+    from rayfl.early import refuse_early
+
+    refuse_early(args.source, args.settings, args.with_files)
+    import rayfl
+    from rayfl import console
+    from rayfl.interrupt import StopInOrder
+
+    progress, stop = console.RunProgress(), StopInOrder()
+    try:
+        result = rayfl.run(
+            args.source,
+            overrides=args.settings,
+            with_files=args.with_files,
+            out=args.out,
+            resume=args.resume,
+            observers=(stop,) if args.quiet else (stop, progress),
+        )
+    finally:
+        stop.close()
+        progress.close()
+    return result, stop.experiment is None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,4 +72,11 @@ EXAMPLES = """\
   rayfl run hsfl.mnist5k rounds=50 --resume --out results
   rayfl run fedavg.digits algorithm.name=my_module:MyMethod --with my_gpu.yaml --json"""
 
-COMMAND = Command(name="run", help="Run one experiment.", examples=EXAMPLES, arguments=arguments, main=run)
+COMMAND = Command(
+    name="run",
+    help="Run one experiment.",
+    examples=EXAMPLES,
+    arguments=arguments,
+    main=run,
+    go_on="go on with {again} --resume",
+)

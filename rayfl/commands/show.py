@@ -3,18 +3,21 @@
 import argparse
 import json
 
+from rayfl import waiting
 from rayfl.commands.command import DONE, Command, print_json, takes_config
 
 
 def show(args: argparse.Namespace) -> int:
     """The resolved config, and what the settings changed."""
-    from rayfl import loading
-    from rayfl.config import flatten
+    with waiting.loading():
+        from rayfl.config import flatten
+        from rayfl.loading.experiments import dump, load_experiment
+        from rayfl.loading.layers import read_yaml
 
-    if args.source.endswith((".yaml", ".yml")) and "grid" in loading.read_yaml(args.source):
+    if args.source.endswith((".yaml", ".yml")) and "grid" in read_yaml(args.source):
         return _show_sweep(args)
-    config = loading.load_experiment(args.source, args.settings, args.with_files)
-    before = flatten(loading.load_experiment(args.source).to_dict())
+    config = load_experiment(args.source, args.settings, args.with_files)
+    before = flatten(load_experiment(args.source).to_dict())
     after = flatten(config.to_dict())
     changed = {
         key: [before.get(key), after.get(key)]
@@ -24,7 +27,7 @@ def show(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"config": config.to_dict(), "cell_hash": config.cell_hash, "changed": changed})
         return DONE
-    print(loading.dump(config), end="")
+    print(dump(config), end="")
     print(f"# cell {config.cell_hash}")
     for key, (old, new) in changed.items():
         print(f"# {key}: {json.dumps(new)}, in {args.source}: {json.dumps(old)}")
@@ -34,21 +37,22 @@ def show(args: argparse.Namespace) -> int:
 
 
 def _show_sweep(args: argparse.Namespace) -> int:
-    from rayfl import loading, text
+    from rayfl import text
     from rayfl.config import flatten
+    from rayfl.loading.sweeps import load_sweep
 
-    sweep = loading.load_sweep(args.source, args.settings, args.with_files)
+    sweep = load_sweep(args.source, args.settings, args.with_files)
     cells = sweep.cells()
     flat = [flatten(cell.to_dict()) for cell in cells]
     layers = [{axis: value} for axis, values in sweep.grid.items() for value in values]
     asked = {key for layer in (*layers, *(rule.set for rule in sweep.when)) for key in flatten(layer)}
-    varying = [key for key in flat[0] if key in asked]
+    varying = list(dict.fromkeys(key for cell in flat for key in cell if key in asked))
     rows = [{key: cell.get(key) for key in varying} for cell in flat]
     if args.json:
         hashed = [{"cell_hash": cell.cell_hash, **row} for cell, row in zip(cells, rows, strict=True)]
         print_json({"name": sweep.name, "cells": hashed})
         return DONE
-    print(f"{sweep.name}: {len(cells)} cells; what the grid sets:")
+    print(f"{sweep.name}: {text.counted(len(cells), 'cell')}; what the grid sets:")
     body = [[cell.cell_hash, *row.values()] for cell, row in zip(cells, rows, strict=True)]
     print(text.columns([["cell", *varying], *body]))
     return DONE

@@ -3,18 +3,22 @@
 import argparse
 import sys
 
+from rayfl import waiting
 from rayfl.commands.command import DONE, FAILED, Command, count, print_json, say, takes_config, takes_out
 
 
 def sweep(args: argparse.Namespace) -> int:
     """A grid of experiments."""
-    from rayfl import loading, sweeps
-    from rayfl.progress import Silent, SweepProgress
+    with waiting.loading():
+        from rayfl import sweeps
+        from rayfl.loading.sweeps import load_sweep
+        from rayfl.progress import Silent, SweepProgress
 
-    plan = loading.load_sweep(args.source, args.settings, args.with_files)
-    progress = Silent() if args.quiet else SweepProgress()
-    frame = sweeps.run_sweep(plan, args.out, args.retry_failed, args.max_concurrent, progress)
+        plan = load_sweep(args.source, args.settings, args.with_files)
+        progress = Silent() if args.quiet else SweepProgress()
+        frame = sweeps.run_sweep(plan, args.out, args.retry_failed, args.max_concurrent, progress)
     from rayfl.report.table import grid_table
+    from rayfl.text import counted
 
     table = grid_table(frame)
     cells = frame.to_dict(orient="records")
@@ -27,15 +31,15 @@ def sweep(args: argparse.Namespace) -> int:
         print(table.plain(colour=sys.stdout.isatty()))
         print(f"results in {args.out}\nbrowse them with: rayfl ui --out {args.out}")
     if failed:
-        say(f"error: {len(failed)} of {len(cells)} cells failed: run it again with --retry-failed")
+        say(f"error: {len(failed)} of {counted(len(cells), 'cell')} failed: run it again with --retry-failed")
     if left:
-        say(f"error: {len(left)} of {len(cells)} cells have not ended: run the same sweep again")
+        say(f"error: {len(left)} of {counted(len(cells), 'cell')} did not end: run the same sweep again")
     return FAILED if failed or left else DONE
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl sweep`` takes."""
-    takes_config(parser, "a YAML file with a grid")
+    takes_config(parser, "a YAML file with a grid", presets=False)
     takes_out(parser, "folder of all results")
     parser.add_argument("--retry-failed", action="store_true", help="run cells again that failed")
     parser.add_argument(
@@ -64,4 +68,5 @@ COMMAND = Command(
     examples=EXAMPLES,
     arguments=arguments,
     main=sweep,
+    go_on="go on with {again} (finished cells are kept)",
 )

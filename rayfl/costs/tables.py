@@ -63,7 +63,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
         Table(
             "Traffic",
             len(labels) + 3,
-            (*labels, "link", "direction", "kind", "per round", "bytes", "GB", "GiB"),
+            (*labels, "link", "direction", "kind", "per round", "total bytes", "total GB", "total GiB"),
             tuple(traffic),
         ),
         Table(

@@ -5,7 +5,7 @@ Precedence: defaults < preset < ``--with`` files < ``key=value``.
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,12 +14,11 @@ from rayfl.config import ExperimentConfig, flatten
 from rayfl.data import knobs as law_knobs
 from rayfl.data import load_partition
 from rayfl.errors import UserError
-from rayfl.loading.layers import Nested, Overrides, Source, as_text, dump_yaml, lay, pairs, plain, read_yaml
+from rayfl.loading.layers import Nested, Overrides, Source, dump_yaml, lay, pairs, read_yaml
+from rayfl.loading.sources import nested_source
 from rayfl.models import ModelConfig
-from rayfl.suggest import unknown
 
 _LOG = logging.getLogger("rayfl.config")
-_PRESETS = Path(__file__).parent.parent / "presets"
 
 
 @dataclass
@@ -30,11 +29,6 @@ class Layers:
     """The preset's word: knobs that another method lacks fall away."""
     user: Nested = field(default_factory=dict)
     """The user's word: what can't be followed is refused."""
-
-
-def presets() -> list[str]:
-    """The names of rayfl's presets."""
-    return sorted(file.name.removesuffix(".yaml") for file in _PRESETS.glob("*.yaml"))
 
 
 def load_experiment(
@@ -147,20 +141,4 @@ def nested(source: Source | ExperimentConfig) -> Nested:
             if key == "name" or getattr(source.algorithm, key) != getattr(own, key)
         }
         return keys
-    if isinstance(source, Mapping):
-        content = lay({}, plain(dict(source), "config"))
-    else:
-        content = lay({}, _read_source(source))
-    if "grid" in content:
-        raise UserError("this describes a sweep (it has a grid), one experiment was wanted: use rayfl sweep")
-    preset = content.pop("preset", None)
-    return content if preset is None else lay(nested(as_text(preset, "preset")), content)
-
-
-def _read_source(source: str | Path) -> Nested:
-    text = str(source)
-    if isinstance(source, Path) or text.endswith((".yaml", ".yml")) or "/" in text:
-        return read_yaml(source)
-    if text not in presets():
-        raise unknown("preset", text, presets(), "a file's name ends in .yaml")
-    return read_yaml(_PRESETS / f"{text}.yaml")
+    return nested_source(source)

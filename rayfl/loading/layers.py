@@ -8,6 +8,7 @@ import datetime
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,14 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise UserError(f"an override looks like key=value, got '{text}': write e.g. algorithm.lr=0.05")
+        raise UserError(f"a setting looks like key=value, got '{text}': write e.g. algorithm.lr=0.05")
     try:
         return key, plain(yaml.safe_load(value), key)
     except yaml.YAMLError as error:
-        raise UserError(f"can't read the value of '{text}' as YAML ({_place(error)}): quote it") from error
+        where = _place(error)
+        raise UserError(
+            f"can't read the value of '{text}' as YAML ({where}): see rayfl run --help"
+        ) from error
 
 
 def lay(below: Nested, above: Mapping[str, Any]) -> Nested:
@@ -66,7 +70,10 @@ def read_yaml(path: str | Path) -> Nested:
         text = Path(path).read_text(encoding="utf-8")
         content = yaml.safe_load(text)
     except OSError as error:
-        raise UserError(f"can't read '{path}': {error.strerror or error}") from error
+        names = (file.name for file in Path(path).parent.glob("*.y*ml"))
+        near = get_close_matches(Path(path).name, names, n=1)
+        hint = f": did you mean '{Path(path).with_name(near[0])}'?" if near else ""
+        raise UserError(f"can't read '{path}': {error.strerror or error}{hint}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"'{path}' is not text: a YAML file is needed") from error
     except yaml.YAMLError as error:

@@ -10,8 +10,9 @@ from typing import Any
 from rayfl import algorithms, checking
 from rayfl.config import ExperimentConfig, SweepConfig, When, flatten
 from rayfl.errors import UserError
-from rayfl.loading.experiments import Layers, method_name, nested, presets, resolve
+from rayfl.loading.experiments import Layers, method_name, nested, resolve
 from rayfl.loading.layers import Nested, Overrides, Source, as_text, lay, pairs, plain, read_yaml
+from rayfl.loading.sources import presets
 from rayfl.suggest import unknown
 
 _SWEEP_KEYS = ("name", "preset", "set", "grid", "when", "max_concurrent")

@@ -12,6 +12,7 @@ from rayfl.data import knobs
 
 LONGEST_PARAM = 6000
 """MLflow's own limit; the artifact config.json holds values uncut."""
+_LONGEST_NAME = 250
 
 
 def run_tags(config: ExperimentConfig) -> dict[str, str]:
@@ -47,7 +48,12 @@ def metric_name(name: str) -> str:
     """The nearest name that MLflow accepts."""
     clean = re.sub(r"[^\w\-. :/]", "_", name)
     parts = [part for part in clean.split("/") if part not in ("", ".", "..")]
-    return "/".join(parts)[:250] or "_"
+    return "/".join(parts)[:_LONGEST_NAME] or "_"
+
+
+def tag_name(name: str) -> str:
+    """As much of a name as MLflow accepts."""
+    return name[:_LONGEST_NAME]
 
 
 def version() -> str:

@@ -4,23 +4,32 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from rayfl.config import ExperimentConfig
 from rayfl.experiment import Result
-from rayfl.tracking.client import guarded, mlflow_module
-from rayfl.tracking.names import LONGEST_PARAM, metric_name, mlflow_status, run_params, run_tags
+from rayfl.tracking.names import LONGEST_PARAM, metric_name, mlflow_status, run_params, run_tags, tag_name
+from rayfl.tracking.refusals import demanded
 from rayfl.tracking.store import Store
 
 ARTIFACTS = ("config.json", "ledger.parquet", "confusion.csv", "clients.csv")
-_SHARE = 0.03
-"""The share of wall time that writing may take; faster rounds go to the store several at a time."""
-_PER_BATCH = 90
+_MARK = "comm/total_bytes"
+"""The metric of every round, by which the rounds in the store are known."""
+_METRICS, _OTHERS = 800, 100
+"""Most metrics, and most params and most tags, of one request: MLflow takes 1,000 together."""
+_Entry = tuple[int, int, Mapping[str, float]]
+"""Milliseconds since 1970, step, metrics."""
 _LOG = logging.getLogger("rayfl.tracking")
 
 
 class RunLog:
-    """Writes one cell to its MLflow run. Trouble with the store is said once and stops no training."""
+    """Writes one cell to its MLflow run. Trouble with the store is said once and stops no training.
+
+    A run on its own must have its place in the store before it starts, else UserError is raised; a cell of a
+    sweep, which has a ``parent``, gets it when the store is back. Until then its ``run_id`` is empty.
+    """
 
     def __init__(
         self,
@@ -30,122 +39,155 @@ class RunLog:
         parent: str | None = None,
         label: str | None = None,
     ) -> None:
-        self._store, self._config = store, config
-        self._pending: list[tuple[int, dict[str, float]]] = []
+        self._store, self._config, self._parent = store, config, parent
+        self._label = label or f"{config.algorithm.name}.{config.data.name} seed {config.seed}"
+        self._pending: list[_Entry] = []
         self._logged = -1
         self._final: dict[str, float] = {}
         self._tags: dict[str, str] = {}
         self._params: dict[str, str] = {}
-        self._next = 0.0
-        self._known: set[str] = set()
-        self.run_id: str
-        if run_id is not None and self._reopen(run_id):
-            return
-        tags = {**run_tags(config), "status": "RUNNING"}
+        self._partition_hash = ""
+        self._asked = run_id or None
+        self.run_id = ""
         if parent is not None:
-            tags["mlflow.parentRunId"] = parent
-        name = label or f"{config.algorithm.name}.{config.data.name} seed {config.seed}"
-        created = store.client.create_run(store.experiment_id, run_name=name, tags=tags)
-        self.run_id, self._artifact_uri = created.info.run_id, created.info.artifact_uri
-        self._params = run_params(config)
+            store.outbox.send(self._open)
+            return
+        with demanded(store.outbox.uri, config.tracking.experiment):
+            self._open()
+
+    def _open(self) -> None:
+        """Find the run that was asked for, or make one."""
+        if self._asked is None or not self._reopen(self._asked):
+            tags = {**run_tags(self._config), "status": "RUNNING"}
+            if self._parent is not None:
+                tags["mlflow.parentRunId"] = self._parent
+            created = self._store.client.create_run(
+                self._store.experiment_id, run_name=self._label, tags=tags
+            )
+            self._artifact_uri = created.info.artifact_uri
+            self._params = run_params(self._config)
+            self.run_id = created.info.run_id
 
     def _reopen(self, run_id: str) -> bool:
+        from mlflow import MlflowException
+
         client = self._store.client
         try:
             run = client.get_run(run_id)
-        except mlflow_module().MlflowException:
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
             return False
         if run.info.lifecycle_stage == "deleted":
             return False
-        self.run_id, self._artifact_uri = run_id, run.info.artifact_uri
+        self._artifact_uri = run.info.artifact_uri
         self._final = {key: value for key, value in run.data.metrics.items() if key.startswith("final/")}
-        history = client.get_metric_history(run_id, "comm/total_bytes")
-        self._logged = max((point.step for point in history), default=-1)
+        self._logged = max((point.step for point in client.get_metric_history(run_id, _MARK)), default=-1)
+        self._pending = [entry for entry in self._pending if entry[1] > self._logged]
         if not run.data.params:
             self._params = run_params(self._config)
         client.update_run(run_id, status="RUNNING")
-        self._tags["status"] = "RUNNING"
+        self._tags.setdefault("status", "RUNNING")
+        self.run_id = run_id
         return True
 
     def rows(self, rows: Sequence[Mapping[str, float]], partition_hash: str | None = None) -> None:
         """Take rounds in; they are written at once, or with the next ones where rounds are quick."""
-        if partition_hash is not None and "partition_hash" not in self._known:
-            self._known.add("partition_hash")
-            self._tags["partition_hash"] = partition_hash
-        now = int(time.time() * 1000)
-        last = self._pending[-1][1]["round"] if self._pending else self._logged
-        for row in rows:
-            if row["round"] > last:
-                self._pending.append((now, dict(row)))
-                last = row["round"]
-        if time.perf_counter() >= self._next:
+        if partition_hash is not None and partition_hash != self._partition_hash:
+            self._tags["partition_hash"] = self._partition_hash = partition_hash
+        self._take(rows)
+        if self._store.outbox.due:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending; what can't be written stays pending."""
-        started = time.perf_counter()
-        guarded(lambda: self._write({}))
-        self._next = time.perf_counter() + (time.perf_counter() - started) / _SHARE
+        """Write as many pending rounds as a request holds; what can't be written stays pending."""
+        self._store.outbox.send(self._write)
 
     def end(self, result: Result, folder: Path, error: str | None = None) -> None:
         """The summary, the files and the status."""
-        tags = {"status": result.status}
-        if result.weights_sha256:
-            tags["weights_sha256"] = result.weights_sha256
-        if result.partition_hash:
-            tags["partition_hash"] = result.partition_hash
-        if error:
-            tags["error"] = error[:LONGEST_PARAM]
-        self._tags.update(tags)
-        self.rows_left(result.history)
+        said = {"status": result.status, "weights_sha256": result.weights_sha256}
+        said |= {"partition_hash": result.partition_hash, "error": (error or "")[:LONGEST_PARAM]}
+        tags = {tag: value for tag, value in said.items() if value}
         final = {key: value for key, value in result.metrics.items() if key.startswith("final/")}
+        summary = (_now(), result.rounds, final)
+        self._take(result.history)
 
         def close() -> None:
-            self._write({k: v for k, v in final.items() if self._final.get(k) != v}, result.rounds)
+            self._write()
+            while self._pending:
+                self._write()
+            self._tags.update(tags)
+            self._request([summary])
             files = [folder / name for name in ARTIFACTS]
             self._store.copy(self._artifact_uri, self.run_id, [file for file in files if file.exists()])
             self._store.client.set_terminated(self.run_id, mlflow_status(result.status))
 
-        if not guarded(close):
+        if self._store.outbox.send(close, insist=self._parent is None):
+            return
+        if self._parent is None:
             _LOG.warning("MLflow run %s is incomplete; all numbers are in %s", self.run_id, folder)
+        else:
+            self._store.outbox.owe(close)
 
-    def rows_left(self, history: Sequence[Mapping[str, float]]) -> None:
-        """Take in the rounds that are not written yet, without writing."""
-        self._next = math.inf
-        self.rows(history)
+    def _take(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Rounds that are neither written nor pending."""
+        last = self._pending[-1][1] if self._pending else self._logged
+        for row in rows:
+            if row["round"] > last:
+                last = int(row["round"])
+                self._pending.append((_now(), last, dict(row)))
 
-    def _write(self, final: Mapping[str, float], step: int = 0) -> None:
-        from mlflow.entities import Metric, Param, RunTag
+    def _write(self) -> None:
+        """The first pending rounds, with the pending params and tags."""
+        if not self.run_id:
+            self._open()
+        rounds = self._fitting()
+        self._request(rounds)
+        if rounds:
+            self._logged = rounds[-1][1]
+            del self._pending[: len(rounds)]
 
-        points = []
-        for now, row in self._pending:
-            for key, value in row.items():
-                if key == "round":
-                    continue
-                if not math.isfinite(value):
-                    # A database has no infinity and hides NaN: said in words instead of a wrong number.
-                    self._tags.setdefault(
-                        f"nonfinite.{metric_name(key)}", f"{value} in round {row['round']:g}"
-                    )
-                else:
-                    points.append(Metric(metric_name(key), float(value), now, int(row["round"])))
-        now = int(time.time() * 1000)
-        points += [Metric(metric_name(k), float(v), now, step) for k, v in final.items() if math.isfinite(v)]
+    def _fitting(self) -> list[_Entry]:
+        """As many rounds as one request holds, at least one: a request arrives whole or not at all."""
+        size = 0
+        rounds: list[_Entry] = []
+        for entry in self._pending:
+            size += len(entry[2])
+            if rounds and size > _METRICS:
+                break
+            rounds.append(entry)
+        return rounds
+
+    def _request(self, entries: Sequence[_Entry]) -> None:
+        from mlflow.entities import Param, RunTag
+
+        points = [point for entry in entries for point in self._points(*entry)]
         params = [Param(key, value) for key, value in self._params.items()]
         tags = [RunTag(key, value) for key, value in self._tags.items()]
-        if not (points or params or tags):
-            return
-        client = self._store.client
-        first, rest = points[: 1000 - 2 * _PER_BATCH], points[1000 - 2 * _PER_BATCH :]
-        client.log_batch(
-            self.run_id, metrics=first, params=params[:_PER_BATCH], tags=tags[:_PER_BATCH], synchronous=True
-        )
-        for at in range(_PER_BATCH, max(len(params), len(tags)), _PER_BATCH):
-            client.log_batch(
-                self.run_id, params=params[at : at + _PER_BATCH], tags=tags[at : at + _PER_BATCH]
-            )
-        for at in range(0, len(rest), 1000):
-            client.log_batch(self.run_id, metrics=rest[at : at + 1000])
-        if self._pending:
-            self._logged = int(self._pending[-1][1]["round"])
-        self._pending, self._params, self._tags = [], {}, {}
+        parts = (_cut(points, _METRICS), _cut(params, _OTHERS), _cut(tags, _OTHERS))
+        for request in zip_longest(*parts, fillvalue=()):
+            self._store.client.log_batch(self.run_id, *request, synchronous=True)
+        self._params, self._tags = {}, {}
+
+    def _points(self, time_ms: int, step: int, row: Mapping[str, float]) -> list[Any]:
+        from mlflow.entities import Metric
+
+        points = []
+        for key, value in sorted(row.items(), key=lambda item: item[0] == _MARK):
+            name = metric_name(key)
+            if key == "round" or self._final.get(key) == value:
+                continue
+            if math.isfinite(value):
+                points.append(Metric(name, float(value), time_ms, step))
+            else:
+                # A database has no infinity and hides NaN: said in words instead of a wrong number.
+                self._tags.setdefault(tag_name(f"nonfinite.{name}"), f"{value} in round {step}")
+        return points
+
+
+def _cut(entries: list[Any], size: int) -> list[list[Any]]:
+    return [entries[at : at + size] for at in range(0, len(entries), size)]
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,88 +1,85 @@
-"""The tracking store: its address, opening it, and the runs in it."""
+"""The tracking store: opening it, and the runs in it."""
 
+import functools
+import hashlib
 import logging
 import os
 import shutil
-import socket
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock
 
-from rayfl.config import TrackingConfig
-from rayfl.errors import UserError
-from rayfl.tracking.client import CONNECT_S, guarded, mlflow_module
-from rayfl.tracking.names import mlflow_status
+from rayfl.tracking.address import is_server, reach, shown, sqlite_path
+from rayfl.tracking.client import library
+from rayfl.tracking.names import mlflow_status, version
+from rayfl.tracking.outbox import Outbox
+from rayfl.tracking.refusals import demanded, reason
 
 _LOG = logging.getLogger("rayfl.tracking")
-
-
-def store_uri(config: TrackingConfig, out: Path) -> str:
-    """The store's absolute URI: the config's, else MLFLOW_TRACKING_URI, else SQLite in ``out``."""
-    asked = config.uri or os.environ.get("MLFLOW_TRACKING_URI")
-    if not asked:
-        return f"sqlite:///{out.resolve() / 'mlflow.db'}"
-    scheme = urlsplit(asked).scheme
-    if scheme in ("", "file"):
-        raise UserError(
-            f"MLflow no longer keeps runs in a folder, got '{asked}': use a database, "
-            f"e.g. tracking.uri=sqlite:///mlflow.db"
-        )
-    if scheme != "sqlite":
-        return asked
-    path = unquote(asked.removeprefix("sqlite:///"))
-    if not asked.startswith("sqlite:///") or not path or path == ":memory:":
-        raise UserError(f"a store that lasts looks like sqlite:///path/to/mlflow.db, got '{asked}'")
-    return f"sqlite:///{Path(path).resolve()}"
+_TURN_S = 300
+"""Seconds that other processes may take to make the store's tables."""
 
 
 def prepare(uri: str, experiment: str, artifacts: Path | None = None) -> "Store":
     """Create the store and the MLflow experiment where they are missing; one process at a time.
 
-    Raises UserError within seconds where the store can't be had.
+    Files go to ``artifacts``, or where a server keeps them. Raises UserError within seconds where the store
+    can't be had or not be written to.
     """
-    if urlsplit(uri).scheme in ("http", "https"):
-        _probe(uri)
-    try:
-        mlflow = mlflow_module()
-        if not uri.startswith("sqlite:///"):
+    with demanded(uri, experiment) as mlflow:
+        if is_server(uri):
+            reach(uri)
             return _open(mlflow, uri, experiment, None)
-        path = Path(uri.removeprefix("sqlite:///"))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
+        with FileLock(_lock_file(uri), timeout=_TURN_S):
+            log_in(uri)
             return _open(mlflow, uri, experiment, artifacts)
-    except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(
-            f"can't open the MLflow store '{uri}': {reason[0][:200]}; set tracking.uri, or "
-            f"tracking.enabled=false"
-        ) from error
 
 
-def _probe(uri: str) -> None:
-    parts = urlsplit(uri)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), timeout=CONNECT_S).close()
-    except OSError as error:
-        raise UserError(
-            f"no MLflow server answers at '{uri}' ({error}): start it, set tracking.uri, or "
-            f"tracking.enabled=false"
-        ) from error
+def _lock_file(uri: str) -> Path:
+    path = sqlite_path(uri)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.with_name(f"{path.name}.lock")
+    place = hashlib.sha256(shown(uri).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"rayfl-{os.getuid()}-{place}.lock"
+
+
+def log_in(uri: str) -> None:
+    """Refuse within seconds a database that can't be had: MLflow itself tries for more than a minute."""
+    with demanded(uri):
+        reach(uri)
+        if sqlite_path(uri) is None:
+            import sqlalchemy
+
+            engine = sqlalchemy.create_engine(uri)
+            engine.connect().close()
+            engine.dispose()
 
 
 def _open(mlflow: Any, uri: str, experiment: str, artifacts: Path | None) -> "Store":
     client = mlflow.MlflowClient(tracking_uri=uri)
+    store = functools.partial(Store, client, outbox=Outbox(uri))
+    tag = {"rayfl_version": version()}
     found = client.get_experiment_by_name(experiment)
-    if found is not None:
-        if found.lifecycle_stage == "deleted":
-            client.restore_experiment(found.experiment_id)
-        return Store(client, found.experiment_id, uri)
-    location = None if artifacts is None else artifacts.resolve().as_uri()
-    return Store(client, client.create_experiment(experiment, artifact_location=location), uri)
+    if found is None:
+        location = None if artifacts is None else artifacts.resolve().as_uri()
+        try:
+            return store(client.create_experiment(experiment, location, tag))
+        except mlflow.MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            # Another process was quicker.
+            found = client.get_experiment_by_name(experiment)
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    # A write, so that who may only read hears of it now.
+    client.set_experiment_tag(found.experiment_id, *tag.popitem())
+    return store(found.experiment_id)
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,13 @@ class Store:
 
     client: Any
     experiment_id: str
-    uri: str
+    outbox: Outbox = field(repr=False)
+    """The way for all writes that training must not wait for."""
+
+    @property
+    def uri(self) -> str:
+        """Without its secrets: what is written down, and tells stores apart."""
+        return shown(self.outbox.uri)
 
     def find(self, **tags: str) -> list[Any]:
         """The runs with these tags, oldest first."""
@@ -110,39 +113,43 @@ class Store:
 
     def parent(self, name: str, key: str, tags: Mapping[str, str]) -> str:
         """The run that stands for a sweep: the one with this key, or a new one. One process at a time."""
-        found = self.find(sweep_key=key)
-        if not found:
-            created = self.client.create_run(
-                self.experiment_id, run_name=name, tags={**tags, "sweep_key": key}
-            )
-            run_id: str = created.info.run_id
+        with demanded(self.outbox.uri):
+            found = self.find(sweep_key=key)
+            if not found:
+                tags = {**tags, "sweep_key": key}
+                created = self.client.create_run(self.experiment_id, run_name=name, tags=tags)
+                return str(created.info.run_id)
+            run_id: str = found[0].info.run_id
+            self.client.update_run(run_id, status="RUNNING")
+            for tag, value in tags.items():
+                self.client.set_tag(run_id, tag, value)
             return run_id
-        run_id = found[0].info.run_id
-        self.client.update_run(run_id, status="RUNNING")
-        for tag, value in tags.items():
-            self.client.set_tag(run_id, tag, value)
-        return run_id
 
     def children(self, parent: str) -> dict[str, str]:
         """Cell hash -> run of a sweep's cells."""
-        runs = reversed(self.find(**{"mlflow.parentRunId": parent}))
-        return {run.data.tags.get("cell_hash", ""): run.info.run_id for run in runs}
+        with demanded(self.outbox.uri):
+            runs = reversed(self.find(**{"mlflow.parentRunId": parent}))
+            return {run.data.tags.get("cell_hash", ""): run.info.run_id for run in runs}
 
     def adopt(self, run_id: str, parent: str) -> None:
         """Show a run that has no parent below this one; a run that is not in this store is passed over."""
         try:
-            if "mlflow.parentRunId" not in self.client.get_run(run_id).data.tags:
-                self.client.set_tag(run_id, "mlflow.parentRunId", parent)
+            with library():
+                if "mlflow.parentRunId" not in self.client.get_run(run_id).data.tags:
+                    self.client.set_tag(run_id, "mlflow.parentRunId", parent)
         except Exception as error:
-            _LOG.debug("run %s stays where it is: %s", run_id, error)
+            _LOG.debug("run %s stays where it is: %s", run_id, reason(error, self.outbox.uri))
 
     def attach(self, run_id: str, path: Path) -> None:
         """Copy a file to a run's artifacts."""
-        guarded(lambda: self.copy(self.client.get_run(run_id).info.artifact_uri, run_id, [path]))
+        self.outbox.send(lambda: self.copy(self.client.get_run(run_id).info.artifact_uri, run_id, [path]))
 
     def end(self, run_id: str, status: str) -> None:
-        """Close a run that is not a cell's."""
-        guarded(lambda: self.client.set_terminated(run_id, mlflow_status(status)))
+        """Close a run that is not a cell's, after all that its cells still owe."""
+        incomplete = self.outbox.settle()
+        if incomplete:
+            _LOG.warning("%d MLflow runs are incomplete; all numbers are in the cells' folders", incomplete)
+        self.outbox.send(lambda: self.client.set_terminated(run_id, mlflow_status(status)))
 
     def copy(self, artifact_uri: str, run_id: str, files: Sequence[Path]) -> None:
         """Copy files to a run's artifacts, whose place is known."""

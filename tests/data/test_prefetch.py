@@ -13,6 +13,7 @@ from photos import federation
 from rayfl.data.prefetch import Prefetcher
 from rayfl.errors import UserError
 from rayfl.fleet import LocalFleet
+from rayfl.fleet_config import FleetConfig
 
 
 def workers() -> list[threading.Thread]:
@@ -177,7 +178,7 @@ def test_an_unreadable_image_ends_the_round_of_its_client_with_its_name(method: 
     assert "client 2, round 1" in caught.value.__notes__[0]
     join_all()
     assert not workers()
-    fleet = LocalFleet(plan, skip_failing=True)
+    fleet = LocalFleet(plan, FleetConfig(on_client_error="skip"))
     run = tiny.Federation(plan, fleet).run(1)
     assert list(fleet.failed_clients) == [2]
     assert run.party("client").host.prefetcher.num_streams == 0

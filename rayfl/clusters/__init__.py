@@ -1,0 +1,1 @@
+"""Sending commands to a running Ray cluster, following them there, and fetching what came of them."""

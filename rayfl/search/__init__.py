@@ -1,0 +1,1 @@
+"""Searches over hyper-parameters: what is asked, which samples are drawn, what became of them, the best."""

@@ -1,0 +1,1 @@
+"""By lying here, this file makes ``asking`` importable."""
