@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from rayfl.algorithms import Algorithm
     from rayfl.config import ExperimentConfig, SweepConfig
     from rayfl.experiment import Observer, Result
+    from rayfl.search.config import SearchConfig
 
-__all__ = ["Algorithm", "ExperimentConfig", "Observer", "Result", "run", "sweep"]
+__all__ = ["Algorithm", "ExperimentConfig", "Observer", "Result", "run", "sweep", "tune"]
 
 # Loaded when first used: importing torch takes a second that `rayfl --help` need not spend.
 _HOMES = {
@@ -73,3 +74,25 @@ def sweep(
 
     plan = load_sweep(config, overrides, with_files)
     return sweeps.run_sweep(plan, out, retry_failed, max_concurrent)
+
+
+def tune(
+    config: "str | Path | Mapping[str, Any] | SearchConfig",
+    *,
+    overrides: "Sequence[str] | Mapping[str, Any]" = (),
+    with_files: Sequence[str | Path] = (),
+    out: str | Path = "rayfl-results",
+    retry_failed: bool = False,
+    max_concurrent: int | None = None,
+) -> "pd.DataFrame":
+    """Search hyper-parameters and return a table of one row per trial; ``attrs["best"]`` tells of the best one,
+    or of the Pareto front, with its preset.
+
+    Trials that have ended in ``out`` are not run again, half-done ones go on, failed ones run again with
+    ``retry_failed``.
+    """
+    from rayfl.loading.searches import load_search
+    from rayfl.search.run import run_search
+
+    search = load_search(config, overrides, with_files)
+    return run_search(search, out, retry_failed, max_concurrent).trials
