@@ -85,8 +85,8 @@ def tune(
     retry_failed: bool = False,
     max_concurrent: int | None = None,
 ) -> "pd.DataFrame":
-    """Search hyper-parameters and return a table of one row per trial; ``attrs["best"]`` tells of the best one,
-    or of the Pareto front, with its preset.
+    """Search hyper-parameters and return a table of one row per trial; ``attrs["best"]`` tells of the best
+    one, or of the Pareto front, with its preset.
 
     Trials that have ended in ``out`` are not run again, half-done ones go on, failed ones run again with
     ``retry_failed``.

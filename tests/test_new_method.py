@@ -13,6 +13,7 @@ from test_cli import Call, call  # noqa: F401
 from rayfl.scaffold import PARENTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("like", PARENTS)
 def test_what_is_written_works(call: Call, like: str, tmp_path: Path) -> None:
     """The printed command runs, the written test passes, the linter finds nothing."""

@@ -9,8 +9,11 @@ import pytest
 from rayfl.algorithms import ALGORITHMS
 from rayfl.experiment import Experiment
 from rayfl.loading.experiments import load_experiment
+from rayfl.loading.layers import read_yaml
+from rayfl.loading.searches import load_search
 from rayfl.loading.sources import presets
 from rayfl.loading.sweeps import load_sweep
+from rayfl.search.checks import check_search
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ("mnist5k", "digits")
@@ -71,7 +74,18 @@ def test_a_preset_runs(name: str) -> None:
     assert result.history[0]["global/test_loss"] != result.history[1]["global/test_loss"]
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in (ROOT / "tune_configs").glob("*.yaml")))
+FILES = sorted((ROOT / "tune_configs").glob("*.yaml"))
+SEARCHES = [path.name for path in FILES if "search" in read_yaml(path)]
+
+
+@pytest.mark.parametrize("file", SEARCHES)
+def test_search_files_load(file: str) -> None:
+    search = load_search(ROOT / "tune_configs" / file)
+    check_search(search)
+    assert search.name == file.removesuffix(".yaml")
+
+
+@pytest.mark.parametrize("file", [path.name for path in FILES if path.name not in SEARCHES])
 def test_sweep_files_load(file: str) -> None:
     sweep = load_sweep(ROOT / "tune_configs" / file)
     assert sweep.name == file.removesuffix(".yaml")

@@ -46,6 +46,7 @@ def _open(config: DataConfig, barrier: Any, results: Any) -> None:
     results.put((made, os.getpid(), len(train), len(test)))
 
 
+@pytest.mark.slow
 def test_eight_processes_prepare_one_copy(
     config: DataConfig, built_by: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

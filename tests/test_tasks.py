@@ -203,7 +203,8 @@ def test_what_people_read_goes_by_the_headline(capsys: pytest.CaptureFixture[str
     numbers = {"global/test_dice": 0.7, **{f"final/{name}": value for name, value in found.items()}}
     config = ExperimentConfig()
     result = Result("FINISHED", 4, numbers, [], "ab", config.cell_hash, "cd")
-    assert "test dice 0.7000 (best 0.7500 in round 3)\ndice 0.5 reached in round 2" in summary(result, "out")
+    read = summary(result, "out", ended_before=False)
+    assert "test dice 0.7000 (best 0.7500 in round 3)\ndice 0.5 reached in round 2" in read
 
     SweepProgress(live=False).end("cell", "FINISHED", numbers)
     assert "cell: FINISHED, dice 65.00 %" in capsys.readouterr().err

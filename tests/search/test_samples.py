@@ -18,6 +18,7 @@ from rayfl.search.run import run_search
 from rayfl.search.trial import Outcome
 
 METRIC = "global/val_accuracy"
+pytestmark = pytest.mark.slow
 
 
 def results(out: Path) -> dict[str, str]:
@@ -37,7 +38,7 @@ def test_a_trial_is_its_cells_and_scores_their_mean(tmp_path: Path) -> None:
         values = [result.metrics[METRIC] for result in alone]
         found = samples.outcome(trial)
         assert (found.rounds, found.scores[METRIC]) == (4, tuple(values))
-        assert found.mean(METRIC) == statistics.fmean(values)
+        assert found.mean(METRIC) == found.curve[METRIC][4] == statistics.fmean(values)
         assert found.std(METRIC) == pytest.approx(statistics.stdev(values))
     assert results(tmp_path / "out") == results(tmp_path / "alone")
 
@@ -70,6 +71,12 @@ def test_cells_that_ended_elsewhere_and_samples_drawn_twice_are_not_run_again(tm
     assert run(samples) == 4
     assert sorted(trial.sample["algorithm.local_epochs"] for trial in samples.record) == [1, 2, 3]
     assert {trial.status for trial in samples.record} == {"FINISHED"}
+
+    # Nor is a seed that has ended, where another seed of its trial has not.
+    ended = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/weights.pt")}
+    more = opened(search(space, sampler="random", trials=2, seeds=[0, 5], name="t"), tmp_path)
+    assert run(more) == 8
+    assert all(path.stat().st_mtime_ns == at for path, at in ended.items())
 
 
 def test_a_lost_result_is_run_again_and_more_trials_go_on(tmp_path: Path) -> None:
