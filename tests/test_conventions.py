@@ -17,6 +17,7 @@ SOURCES = sorted((ROOT / "rayfl").rglob("*.py"))
 ALLOWED = {
     "ray": ("rayfl/actors/", "rayfl/clusters/jobs.py", "rayfl/tuning/"),
     "mlflow": ("rayfl/tracking/",),
+    "optuna": ("rayfl/search/study.py",),
     "yaml": ("rayfl/loading/layers.py",),
 }
 PURE = ("rayfl/algorithms/", "rayfl/models/", "rayfl/devices/", "rayfl/roles.py", "rayfl/host.py",

@@ -75,4 +75,4 @@ def git_sha(folder: str) -> str | None:
 
 def mlflow_status(status: str) -> str:
     """The nearest of MLflow's own statuses."""
-    return {"FINISHED": "FINISHED", "KILLED": "KILLED"}.get(status, "FAILED")
+    return {"FINISHED": "FINISHED", "KILLED": "KILLED", "STOPPED": "KILLED"}.get(status, "FAILED")

@@ -42,11 +42,11 @@ def parents() -> dict[int, int]:
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            stat = (entry / "stat").read_text()
+            stat, command = (entry / "stat").read_text(), (entry / "cmdline").read_bytes()
         except OSError:
             continue
         state, parent = stat.rpartition(") ")[2].split()[:2]
-        if state != "Z" and "Agent)" not in stat:
+        if state != "Z" and b"Agent" not in command:
             found[int(entry.name)] = int(parent)
     return found
 

@@ -68,6 +68,14 @@ def test_a_loss_at_any_moment_changes_no_bit(method: str) -> None:
         assert small.numbers(found.history) == small.numbers(quiet.history), at
 
 
+def test_only_what_came_after_the_checkpoint_is_done_again() -> None:
+    """Lost with the final weights, before the row of round 4 is out: rounds 3 and 4 are run twice."""
+    config = small.config("fedavg")
+    last = run(config)[1]
+    running = Experiment(config, lambda config, plan: Losing(plan, last))
+    assert [row["round"] for row in running.rounds()] == [0, 1, 2, 3, 3, 4]
+
+
 def test_a_loss_while_relaunching_counts_as_another_one() -> None:
     quiet, operations = run(small.config("fedavg"))
     patient = small.config("fedavg", FleetConfig(relaunches=3))
