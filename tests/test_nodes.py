@@ -36,7 +36,9 @@ class Site:
         from rayfl.actors.pool import ActorPool
 
         no_idle_workers = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
-        os.environ.update({**ENVIRONMENT, **no_idle_workers})
+        # Workers find this file and its neighbours there.
+        own = {"PYTHONPATH": str(Path(__file__).parent)}
+        os.environ.update({**ENVIRONMENT, **no_idle_workers, **own})
         head = {"num_cpus": 0, "include_dashboard": False, "include_log_monitor": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.workers = {"a": self.add("a", resources={"big": 1}), "b": self.add("b")}
