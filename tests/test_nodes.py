@@ -177,7 +177,7 @@ def raced(site: Site) -> tuple[list[str], str]:
     zones = site.zones(fleet)
     fleet.close()
     with pytest.raises(RunFailed) as caught:
-        site.fleet(blueprint("fedavg"), client_actors=4, start_timeout_s=20.0)
+        site.fleet(blueprint("fedavg"), client_actors=4, start_timeout_s=3.0)
     ray.kill(takes_a)
     site.pool.close()
     return zones, str(caught.value)

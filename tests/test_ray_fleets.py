@@ -170,7 +170,7 @@ def test_a_killed_actor_costs_a_round_and_changes_no_bit(pool: ActorPool, victim
 def test_losing_actors_again_and_again_ends_the_run(pool: ActorPool) -> None:
     experiment = experiment_on(pool, small(kind="ray", client_actors=1, cpus_per_actor=0, relaunches=0))
     os.kill(experiment.fleet.pids[0], signal.SIGKILL)  # type: ignore[attr-defined]
-    with pytest.raises(PartyLost, match="the actor of clients 0-.* died in round 0"):
+    with pytest.raises(PartyLost, match=r"the actor of clients 0-.* died in round 0"):
         experiment.run()
     experiment.close()
 
