@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from rayfl import models
 from rayfl.algorithms import ALGORITHMS
 from rayfl.allocator import keep_freed_memory
+from rayfl.blueprint import make_blueprint
 from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.data import DataConfig, SyntheticConfig
-from rayfl.experiment import make_blueprint
 from rayfl.fleet import Fleet
 from rayfl.host import Blueprint
 from rayfl.models import ModelConfig

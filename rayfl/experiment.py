@@ -1,6 +1,5 @@
 """One experiment: rounds, evaluation, checkpoints. The only loop over rounds."""
 
-import functools
 import logging
 import math
 import time
@@ -10,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from rayfl import algorithms, checkpoint, data, metrics, models, tree, weights
+from rayfl import checkpoint, metrics, models, tree
+from rayfl.blueprint import make_blueprint
 from rayfl.config import ExperimentConfig
-from rayfl.data import augment
 from rayfl.errors import PartyLost, RunFailed, UserError
 from rayfl.fleet import Fleet, LocalFleet
-from rayfl.host import Blueprint, Facts
+from rayfl.host import Blueprint
 from rayfl.ledger import Ledger
-from rayfl.tasks import TASKS
 from rayfl.training import samples_seen, steps_per_epoch
 
 _LOG = logging.getLogger("rayfl.experiment")
@@ -58,73 +55,6 @@ class Result:
     """Hash of who holds what."""
     run_id: str | None = None
     """The MLflow run, where there is one."""
-
-
-def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedData]:
-    """Open the data and lay down what every process needs."""
-    federated = data.load(config.data, config.seed)
-    train = federated.train
-    factory = functools.partial(weights.build, config.model, train.shape, train.num_classes, config.seed)
-    return lay_down(config, federated, factory), federated
-
-
-def lay_down(
-    config: ExperimentConfig, federated: data.FederatedData, factory: Callable[[], nn.Sequential]
-) -> Blueprint:
-    """What every process needs, of divided data and a model; checks what can be checked before a start."""
-    method = algorithms.find(config.algorithm.name)
-    train = federated.train
-    whole = factory()
-    batch_norm = models.has_batch_norm(whole)
-    if batch_norm and config.algorithm.batch_size == 1:
-        raise UserError("batch_size=1 can't train BatchNorm, got model.norm=batch: use model.norm=group")
-    method.cut(config.algorithm, whole)
-    _check_outputs(config, train)
-    augment.check(config.data.augment, train.shape)
-    facts = Facts(
-        seed=config.seed,
-        num_samples=tuple(len(rows) for rows in federated.client_indices),
-        client_edges=federated.client_edges,
-        num_edges=config.data.num_edges,
-        num_classes=train.num_classes,
-        batch_norm=batch_norm,
-        task=train.task,
-    )
-    return Blueprint(
-        algorithm=method,
-        config=config.algorithm,
-        facts=facts,
-        model=factory,
-        train=train,
-        test=federated.test,
-        client_rows=federated.client_indices,
-        client_test_rows=federated.client_test_indices,
-        validation_rows=federated.validation_indices,
-        bn=config.model.bn,
-        dtype=config.train.dtype,
-        device=config.train.device,
-        threads=config.train.threads,
-        deterministic=config.train.deterministic,
-        augment=config.data.augment,
-        prefetch=_prefetch(config.data, train),
-    )
-
-
-def _check_outputs(config: ExperimentConfig, train: data.Dataset) -> None:
-    wanted = TASKS[train.task].output_shape(train.num_classes, train.shape)
-    got = models.model_costs(config.model, train.shape, train.num_classes)[-1].output_shape
-    if got != wanted:
-        raise UserError(
-            f"{train.task} on {train.name} needs a model with outputs {wanted}, got {got} from "
-            f"model.name={config.model.name}: choose one with rayfl list models"
-        )
-
-
-def _prefetch(config: data.DataConfig, train: data.Dataset) -> int:
-    """Threads that make batches ahead: small images in memory are quicker sliced than handed over."""
-    if config.prefetch is not None:
-        return config.prefetch
-    return 2 if train.encoded else 0
 
 
 def make_fleet(config: ExperimentConfig, blueprint: Blueprint) -> Fleet:

@@ -10,9 +10,9 @@ import tiny
 from tiny import difference, identical
 
 from rayfl.algorithms import ALGORITHMS
+from rayfl.blueprint import make_blueprint
 from rayfl.config import ExperimentConfig, TrainConfig
 from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
-from rayfl.experiment import make_blueprint
 from rayfl.host import Blueprint
 from rayfl.models import MODELS, ModelConfig, legal_cuts
 

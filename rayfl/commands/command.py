@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,41 @@ def takes_out(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--out", metavar="DIR", default="rayfl-results", help=f"{what} (default: rayfl-results)"
     )
+
+
+def takes_pace(parser: argparse.ArgumentParser, what: str) -> None:
+    """How many of something to run: ``--retry-failed``, ``--max-concurrent N``, ``--quiet``."""
+    parser.add_argument("--retry-failed", action="store_true", help=f"run {what} again that failed")
+    parser.add_argument(
+        "--max-concurrent", metavar="N", type=count, help=f"most {what} at once (default: as fit)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress lines")
+
+
+Action = tuple[Callable[[argparse.Namespace], int], str, str]
+"""What a second word does, its help in one sentence, and its examples."""
+
+
+def takes_actions(
+    parser: argparse.ArgumentParser,
+    actions: Mapping[str, Action],
+    options: Callable[[argparse.ArgumentParser, str], None],
+) -> None:
+    """A second word, each with options of its own; ``--json`` may stand before or after it."""
+    words = parser.add_subparsers(title="actions", dest="action", required=True, metavar="action")
+    for name, (main, help_text, examples) in actions.items():
+        sub = words.add_parser(
+            name,
+            help=help_text,
+            description=help_text,
+            epilog=f"examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        sub.set_defaults(command=main, parser=sub)
+        json_help = "print one JSON object"
+        sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=json_help)
+        options(sub, name)
 
 
 def count(given: str) -> int:

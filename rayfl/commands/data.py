@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 
 from rayfl import text, waiting
-from rayfl.commands.command import DONE, Command, print_json
+from rayfl.commands.command import DONE, Command, print_json, takes_actions
 
 
 def prepare(args: argparse.Namespace) -> int:
@@ -82,23 +82,11 @@ def info(args: argparse.Namespace) -> int:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl data`` takes."""
-    actions = parser.add_subparsers(title="actions", dest="action", required=True, metavar="action")
-    for name, (main, help_text, examples) in ACTIONS.items():
-        sub = actions.add_parser(
-            name,
-            help=help_text,
-            description=help_text,
-            epilog=f"examples:\n{examples}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        sub.set_defaults(command=main, parser=sub)
-        _add_options(sub, name)
+    takes_actions(parser, ACTIONS, _add_options)
 
 
 def _add_options(sub: argparse.ArgumentParser, action: str) -> None:
-    """Those of one action; ``--json`` may stand before or after it."""
-    sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
+    """Those of one action."""
     root = "folder of prepared datasets (default: RAYFL_DATA, else ~/.cache/rayfl)"
     sub.add_argument("--root", metavar="DIR", help=root)
     if action == "list":

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfl.commands.command import DONE, FAILED, Command, print_json, say
+from rayfl.commands.command import DONE, FAILED, Command, print_json, say, takes_actions
 
 if TYPE_CHECKING:
     from rayfl.clusters.jobs import Job, Jobs
@@ -129,23 +129,11 @@ def takes_address(parser: argparse.ArgumentParser) -> None:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl jobs`` takes."""
-    actions = parser.add_subparsers(title="actions", dest="action", required=True, metavar="action")
-    for name, (main, help_text, examples) in ACTIONS.items():
-        sub = actions.add_parser(
-            name,
-            help=help_text,
-            description=help_text,
-            epilog=f"examples:\n{examples}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        sub.set_defaults(command=main, parser=sub)
-        _add_options(sub, name)
+    takes_actions(parser, ACTIONS, _add_options)
 
 
 def _add_options(sub: argparse.ArgumentParser, action: str) -> None:
-    """Those of one action; ``--json`` may stand before or after it."""
-    sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
+    """Those of one action."""
     takes_address(sub)
     if action != "list":
         sub.add_argument("id", metavar="ID", help="a job: rayfl jobs list")

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from rayfl import waiting
-from rayfl.commands.command import DONE, FAILED, Command, count, print_json, say, takes_config, takes_out
+from rayfl.commands.command import DONE, FAILED, Command, print_json, say, takes_config, takes_out, takes_pace
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -41,11 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl sweep`` takes."""
     takes_config(parser, "a YAML file with a grid", presets=False)
     takes_out(parser, "folder of all results")
-    parser.add_argument("--retry-failed", action="store_true", help="run cells again that failed")
-    parser.add_argument(
-        "--max-concurrent", metavar="N", type=count, help="most cells at once (default: as fit)"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress lines")
+    takes_pace(parser, "cells")
 
 
 EXAMPLES = """\

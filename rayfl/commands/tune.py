@@ -3,7 +3,7 @@
 import argparse
 
 from rayfl import waiting
-from rayfl.commands.command import DONE, FAILED, Command, count, print_json, say, takes_config, takes_out
+from rayfl.commands.command import DONE, FAILED, Command, print_json, say, takes_config, takes_out, takes_pace
 
 
 def tune(args: argparse.Namespace) -> int:
@@ -52,11 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl tune`` takes."""
     takes_config(parser, "a YAML file with a search", presets=False)
     takes_out(parser, "folder of all results")
-    parser.add_argument("--retry-failed", action="store_true", help="run trials again that failed")
-    parser.add_argument(
-        "--max-concurrent", metavar="N", type=count, help="most trials at once (default: as fit)"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress lines")
+    takes_pace(parser, "trials")
 
 
 EXAMPLES = """\

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfl import data
+from rayfl.blueprint import lay_down
 from rayfl.config import ExperimentConfig
 from rayfl.costs.blocks import HollowModel
 from rayfl.costs.phantom import HollowSource, phantom
@@ -13,7 +14,6 @@ from rayfl.data.catalogue import damage, locate
 from rayfl.data.config import DataConfig
 from rayfl.data.outline import outline
 from rayfl.errors import UserError
-from rayfl.experiment import lay_down
 from rayfl.host import Blueprint
 from rayfl.models.zoo import assemble
 
