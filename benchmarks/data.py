@@ -58,13 +58,13 @@ def memory(processes: int = 8) -> dict[str, float]:
         mine, its = spawn.Pipe()
         spawn.Process(target=_reader, args=(train, its), daemon=True).start()
         pipes.append(mine)
-    before = [pipe.recv() for pipe in pipes]
+    for pipe in pipes:
+        pipe.recv()
+    before = _measure(pipes)
     for pipe in pipes:
         pipe.send("read")
         pipe.recv()
-    for pipe in pipes:  # all have read before any is measured
-        pipe.send("measure")
-    after = [pipe.recv() for pipe in pipes]
+    after = _measure(pipes)
     copy = train.path.stat().st_size
     grown = {key: sum(a[key] - b[key] for a, b in zip(after, before, strict=True)) for key in after[0]}
     return {
@@ -74,10 +74,20 @@ def memory(processes: int = 8) -> dict[str, float]:
     }
 
 
+def _measure(pipes: list[Connection]) -> list[dict[str, int]]:
+    """What each process takes, once all have come to the same point: they also share torch's pages."""
+    for pipe in pipes:
+        pipe.send("measure")
+    return [pipe.recv() for pipe in pipes]
+
+
 def _reader(train: Dataset, pipe: Connection) -> None:
     torch.set_num_threads(1)
-    for _ in range(5):  # what batches take, of whatever set
-        train.batch(range(BATCH_SIZE))
+    for size in (*range(BATCH_SIZE), *[BATCH_SIZE] * 50):  # what batches take, of whatever set
+        train.batch(range(size))
+    _resident()
+    pipe.send("ready")
+    pipe.recv()
     pipe.send(_resident())
     pipe.recv()
     for start in range(0, len(train), BATCH_SIZE):
