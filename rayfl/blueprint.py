@@ -10,15 +10,36 @@ from rayfl.config import ExperimentConfig
 from rayfl.data import augment
 from rayfl.errors import UserError
 from rayfl.host import Blueprint, Facts
+from rayfl.models.blocks import Shape
 from rayfl.tasks import TASKS
+from rayfl.training import TrainingConfig
 
 
 def make_blueprint(config: ExperimentConfig) -> tuple[Blueprint, data.FederatedData]:
     """Open the data and lay down what every process needs."""
     federated = data.load(config.data, config.seed)
     train = federated.train
-    factory = functools.partial(weights.build, config.model, train.shape, train.num_classes, config.seed)
-    return lay_down(config, federated, factory), federated
+    backbone = functools.partial(weights.build, config.model, train.shape, train.num_classes, config.seed)
+    return lay_down(config, federated, extended(config, train.shape, backbone)), federated
+
+
+def extended(
+    config: ExperimentConfig, shape: Shape, backbone: Callable[[], nn.Sequential]
+) -> Callable[[], nn.Sequential]:
+    """Builds what the method makes of the backbone."""
+    method = algorithms.find(config.algorithm.name)
+    return functools.partial(extend, method, config.algorithm, shape, config.seed, backbone)
+
+
+def extend(
+    method: type[algorithms.Algorithm],
+    config: TrainingConfig,
+    shape: Shape,
+    seed: int,
+    backbone: Callable[[], nn.Sequential],
+) -> nn.Sequential:
+    """The model that a method trains."""
+    return method.extended(config, backbone(), shape, seed)
 
 
 def lay_down(

@@ -96,7 +96,7 @@ class Experiment:
         self.tables: metrics.Tables = {}
         """What the last evaluation found class by class and client by client."""
         self._dangerous = metrics.dangerous_classes(self.data.test, config.benign)
-        self._client_part = self._client_costs()
+        self._client_costs = self._block_costs()
         self._saved: dict[str, Any] | None = None
         self._relaunches = 0
         self._warn()
@@ -141,12 +141,16 @@ class Experiment:
         if config.clip_norm is not None and "main" in self.blueprint.algorithm.cast():
             _LOG.warning("clip_norm clips each side by its own norm: the result depends on the cut")
 
-    def _client_costs(self) -> models.BlockCost:
+    def _block_costs(self) -> dict[str, tuple[int, int]]:
+        """Parameters and FLOPs per sample of each block that clients hold; a method's own count none."""
         config, train = self.config, self.data.train
         held = self.blueprint.algorithm.cut(config.algorithm, self.blueprint.model())["client"]
-        names = models.block_names(held)
         costs = models.model_costs(config.model, train.shape, train.num_classes)
-        return models.part_costs([cost for cost in costs if cost.name in names])[0]
+        flops = {cost.name: cost.flops for cost in costs}
+        return {
+            name: (sum(p.numel() for p in block.parameters()), flops.get(name, 0))
+            for name, block in zip(models.block_names(held), held, strict=True)
+        }
 
     def step(self) -> dict[str, float]:
         """Evaluate before training, then run one round per call; the round's metrics come back."""
@@ -163,6 +167,8 @@ class Experiment:
             diverged = self._check_clients(row)
         row["wall/round_s"] = time.perf_counter() - started
         row.update(self.ledger.metrics(self.round))
+        if not first:
+            row.update(self.algorithm.report(self.round))
         row.update(self._work(first))
         last = self.round == self.config.rounds
         if first or last or diverged or self.round % self.config.eval_every == 0:
@@ -201,26 +207,38 @@ class Experiment:
         facts, config = self.blueprint.facts, self.config.algorithm
         participants = self.algorithm.clients.only(()) if first else self.algorithm.sample(self.round)
         steps = self.algorithm.steps(participants, self.round)
-        samples = [samples_seen(config, facts.num_samples[i], n, facts.batch_norm) for i, n in steps.items()]
-        mean = sum(samples) / len(samples) if samples else 0.0
+        params, flops = [], []
+        for i, n in steps.items():
+            run = [self._client_costs[name] for name in self.algorithm.client_blocks(i) or self._client_costs]
+            params.append(sum(cost[0] for cost in run))
+            samples = samples_seen(config, facts.num_samples[i], n, facts.batch_norm)
+            flops.append(3 * sum(cost[1] for cost in run) * samples)
+        held = sum(cost[0] for cost in self._client_costs.values())
         return {
             "client/num_participants": float(len(participants)),
-            "params/client": self._client_part.params,
-            "flops/client": 3 * self._client_part.flops * mean,
+            "params/client": sum(params) / len(params) if params else float(held),
+            "flops/client": sum(flops) / len(flops) if flops else 0.0,
         }
 
     def evaluate(self) -> dict[str, float]:
         """Score the present model on the test set, the validation rows and the clients' test rows."""
         with self.fleet.phase("evaluation"):
             if self.personal:
-                parcel = self.algorithm.clients.score(*self.algorithm.personal_model(self.round))
+                shares = [1.0]
+                parcels = [self.algorithm.clients.score(*self.algorithm.personal_model(self.round))]
             else:
-                parcel = self._evaluators.score(*self.algorithm.global_model(self.round))
+                versions = self.algorithm.versions(self.round)
+                shares = [share for share, _ in versions]
+                parcels = [self._evaluators.score(*parts) for _, parts in versions]
             self.fleet.settle()
-            scores = self.fleet.gather(parcel)
+            scores = [self.fleet.gather(parcel) for parcel in parcels]
         of_models = metrics.of_personal_models if self.personal else metrics.of_global_model
-        row, self.tables = of_models(scores, self.data, self._dangerous)
-        return row
+        found = [of_models(each, self.data, self._dangerous) for each in scores]
+        self.tables = found[shares.index(max(shares))][1]
+        if len(found) == 1:
+            return found[0][0]
+        pairs = list(zip(shares, [row for row, _ in found], strict=True))
+        return {name: sum(share * row[name] for share, row in pairs) for name in found[0][0]}
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The global model: state-dict entries, those of personal parts named ``client<i>/...``."""
@@ -267,6 +285,9 @@ class Experiment:
         """The rows of the rounds still to do, with checkpoints. What is lost with an actor is done again."""
         while self.status == "RUNNING":
             try:
+                if self.stop_requested and self.history:
+                    self.checkpoint(folder)
+                    raise KeyboardInterrupt(f"after round {self.round}")
                 row = self.step()
                 if self.status != "RUNNING":
                     self._final_weights = self.weights()
@@ -276,9 +297,6 @@ class Experiment:
                 self._recover(loss)
                 continue
             yield row
-            if self.stop_requested and self.status == "RUNNING":
-                self.checkpoint(folder)
-                raise KeyboardInterrupt(f"after round {self.round}")
 
     def _checkpoint_due(self, row: dict[str, float]) -> bool:
         # Who failed may not fail again, so a round without somebody is not left to be repeated.

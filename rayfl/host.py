@@ -110,13 +110,14 @@ class Host:
         self._shelf: dict[str, list[Lent]] = defaultdict(list)
 
     @cached_property
-    def _parts(self) -> dict[str, nn.Sequential]:
+    def parts(self) -> dict[str, nn.Sequential]:
+        """The parts of the model ("client", "edge", "main") before round 1: never written to."""
         whole = self.blueprint.model().to(device=self.device, dtype=self.dtype)
         return self.blueprint.algorithm.cut(self.config, whole)
 
     def initial(self, part: str) -> dict[str, Tensor]:
         """The weights of a part ("client", "edge", "main") before round 1: shared, so never written to."""
-        return dict(self._parts[part].state_dict())
+        return dict(self.parts[part].state_dict())
 
     def borrow(self, part: str) -> "Lent":
         """A module of the part's shape, in training mode; whoever borrows it loads its own weights."""
@@ -192,8 +193,15 @@ class Learner:
             parameter.grad = None
         if kept and kept.optimizer:
             # A copy: what is kept may also be a checkpoint, or a message that must not be written to.
+            rates = [group["lr"] for group in self.optimizer.param_groups]
             self.optimizer.load_state_dict(copy.deepcopy(kept.optimizer))
-            self.optimizer.param_groups[0]["lr"] = self.lr
+            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+
+    @property
+    def state(self) -> Weights:
+        """The weights as they are, sharing memory with the model."""
+        return self._lent.state
 
     def renew_optimizer(self) -> None:
         """Forget momentum and moments."""

@@ -19,7 +19,8 @@ Weights = Mapping[str, Tensor]
 SCALAR_BYTES = 8
 
 
-def _sent_as(kind: str) -> Any:
+def sent_as(kind: str) -> Any:
+    """A field of a message that the ledger enters as ``kind``."""
     return field(metadata={"kind": kind})
 
 
@@ -27,9 +28,9 @@ def _sent_as(kind: str) -> Any:
 class SmashedBatch:
     """One batch at the cut: what a split client sends instead of its data."""
 
-    activations: Values = _sent_as("activation")
+    activations: Values = sent_as("activation")
     """[b, *cut] output of the sender's last block, without graph; a tuple where that block gives one."""
-    labels: Tensor = _sent_as("label")
+    labels: Tensor = sent_as("label")
     """[b] int64."""
 
 
@@ -37,7 +38,7 @@ class SmashedBatch:
 class Activations:
     """A batch at a cut without its labels."""
 
-    values: Values = _sent_as("activation")
+    values: Values = sent_as("activation")
     """[b, *cut] output of the sender's last block, without graph; a tuple where that block gives one."""
 
 
@@ -45,7 +46,7 @@ class Activations:
 class Gradient:
     """The answer to a :class:`SmashedBatch` or :class:`Activations`."""
 
-    values: Values = _sent_as("gradient")
+    values: Values = sent_as("gradient")
     """[b, *cut] derivative of the loss with respect to the activations, of their form."""
 
 
@@ -53,8 +54,8 @@ class Gradient:
 class Update:
     """A party's weights after local work, with the mass they carry in an average."""
 
-    weights: Weights = _sent_as("weights")
-    mass: float = _sent_as("counts")
+    weights: Weights = sent_as("weights")
+    mass: float = sent_as("counts")
     """Sample count, or 1 where participants count alike."""
 
 
@@ -62,8 +63,8 @@ class Update:
 class Relay:
     """A model on its way to the next party in a row."""
 
-    weights: Weights = _sent_as("weights")
-    optimizer: Mapping[str, Any] = _sent_as("aux")
+    weights: Weights = sent_as("weights")
+    optimizer: Mapping[str, Any] = sent_as("aux")
     """Optimiser state that goes with it; often empty."""
 
 

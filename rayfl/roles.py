@@ -78,7 +78,8 @@ class Client(Role):
 
     def _batches(self, t: int, steps: int) -> Stream[Batch]:
         host, facts, blueprint = self.host, self.facts, self.host.blueprint
-        rows = batches(self.config, self.rows, steps, facts.batch_norm, facts.seed, t, self.id)
+        mine = self.training_rows(t)
+        rows = batches(self.config, mine, steps, facts.batch_norm, facts.seed, t, self.id)
         return host.prefetcher.stream(
             functools.partial(
                 host.batch,
@@ -88,6 +89,10 @@ class Client(Role):
             )
             for step, chosen in enumerate(rows)
         )
+
+    def training_rows(self, t: int) -> Rows:
+        """What round ``t`` trains on: by default all that the client has."""
+        return self.rows
 
     def train(self, weights: Weights, t: int, steps: int | None = None) -> Update:
         """A whole round of local training."""

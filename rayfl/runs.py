@@ -8,6 +8,7 @@
                         ledger.parquet    bytes by round, phase, link, direction and kind
                         confusion.csv     rows are true classes
                         clients.csv       each client's samples, test rows and accuracy (or Dice) on them
+                        *.png             the method's own pictures, where it has some
 """
 
 import csv
@@ -32,7 +33,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
-from rayfl import checkpoint, data
+from rayfl import checkpoint, data, pictures
 from rayfl.config import ExperimentConfig
 from rayfl.errors import RunFailed, UserError
 from rayfl.experiment import Experiment, Observer, Result, check_fleet
@@ -168,6 +169,7 @@ def finish(experiment: Experiment, folder: Path) -> Result:
         text = io.StringIO()
         csv.writer(text).writerows(table)
         checkpoint.write_whole(folder / f"{name}.csv", text.getvalue().encode())
+    pictures.draw(experiment.algorithm.pictures, experiment.history, folder)
     return result
 
 

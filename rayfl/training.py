@@ -89,9 +89,15 @@ def lr_at(config: TrainingConfig, t: int) -> float:
 def make_optimizer(
     config: TrainingConfig, parameters: Iterable[nn.Parameter], lr: float
 ) -> torch.optim.Optimizer:
-    """The configured optimiser; element-wise, so that two halves step like the whole."""
-    # As a group, which may be empty: a slice of a model may have nothing to learn.
-    groups = [{"params": list(parameters)}]
+    """The configured optimiser; element-wise, so that two halves step like the whole.
+
+    A parameter with an attribute ``lr_factor`` steps at that multiple of ``lr``.
+    """
+    # The plain group may be empty: a slice of a model may have nothing to learn.
+    by_factor: dict[float, list[nn.Parameter]] = {1.0: []}
+    for parameter in parameters:
+        by_factor.setdefault(getattr(parameter, "lr_factor", 1.0), []).append(parameter)
+    groups = [{"params": some, "lr": lr * factor} for factor, some in by_factor.items()]
     if config.optimizer == "adam":
         return torch.optim.Adam(groups, lr=lr, weight_decay=config.weight_decay)
     if config.optimizer == "adamw":

@@ -1,11 +1,19 @@
 """One thread, as in every process of a run: the bits of a result depend on it. One Ray for all tests."""
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each worker has its own Ray, and leaves no note in a folder where another one's would look for it.
+    os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="rayfl-")
+    atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

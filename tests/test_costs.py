@@ -38,6 +38,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hierfl": {"cloud_interval": 2},
     "hsfl": {"intervals": (2, 3)},
     "sl": {"reset_optimizer": "keep"},
+    # What adaptive depths follow has no content here.
+    "fedsga": {"strategy": "random"},
 }
 
 
@@ -63,7 +65,7 @@ def counted(plan: Blueprint, rounds: int = 3) -> tuple[Ledger, EmptyArithmetic]:
         return count(phantom(hollow), rounds), arithmetic
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_estimate_is_the_ledger(method: str, dtype: str) -> None:
     """Every line of every round, with unequal clients, half of them at a time, and optimiser state."""
@@ -76,7 +78,7 @@ def test_estimate_is_the_ledger(method: str, dtype: str) -> None:
     assert not arithmetic.was_read
 
 
-@pytest.mark.parametrize("bn", ["average", "local"])
+@pytest.mark.parametrize("bn", [pytest.param("average", marks=pytest.mark.slow), "local"])
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_batch_norm_statistics_travel_or_stay(method: str, bn: str) -> None:
     """Buffers of both dtypes are counted where they are averaged and only there."""
@@ -94,7 +96,7 @@ def test_pairs_of_tensors_cross_a_cut(method: str, cut_layer: int) -> None:
     assert trained(counted(plan)[0]) == trained(tiny.Federation(plan).run(3).fleet.ledger)
 
 
-@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("prepared", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("method", ["fedavg", "splitfed_v1", "splitfed_v3", "hsfl"])
 def test_from_a_config(method: str, prepared: bool) -> None:
     """Also where clients' sizes are known from class counts alone, as for a set that isn't here."""

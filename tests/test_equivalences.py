@@ -35,7 +35,7 @@ def fedavg(model: str, optimizer: str, participation: float, **options: Any) -> 
     return tiny.run(tiny.blueprint("fedavg", model=model, **config))
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("model", "cut"), EVERY_CUT)
 def test_splitfed_v1_is_fedavg(model: str, cut: int, optimizer: str, participation: float) -> None:

@@ -69,7 +69,15 @@ def reference(method: str, bn: str) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(
     ("layout", "bn"),
-    [*((name, "average") for name in LAYOUTS), ("2 separate", "local")],
+    [
+        ("4 separate, 2 shards", "average"),
+        ("2 separate", "local"),
+        *(
+            pytest.param(name, "average", marks=pytest.mark.slow)
+            for name in LAYOUTS
+            if name != "4 separate, 2 shards"
+        ),
+    ],
 )
 @pytest.mark.parametrize("method", METHODS)
 def test_sealed_is_local(method: str, layout: str, bn: str) -> None:
@@ -153,7 +161,11 @@ def steps(running: Experiment, count: int) -> list[dict[str, float]]:
     return [{name: value for name, value in row.items() if not name.startswith("wall/")} for row in rows]
 
 
-@pytest.mark.parametrize("options", KEEPING, ids=lambda o: ",".join(f"{v}" for v in o.values()))
+@pytest.mark.parametrize(
+    "options",
+    [*(pytest.param(options, marks=pytest.mark.slow) for options in KEEPING[:-1]), KEEPING[-1]],
+    ids=lambda o: ",".join(f"{v}" for v in o.values()),
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_resumed_is_never_stopped(method: str, options: dict[str, Any], folder: Path) -> None:
     """A state stored after round 2 and loaded as plain tensors leads to the same rounds, bit for bit."""

@@ -336,3 +336,23 @@ def test_a_partition_file_is_known_by_what_it_holds(tmp_path: Path) -> None:
         found.append(load_experiment(source))
     assert found[0].cell_hash != found[1].cell_hash
     assert load_experiment(found[0]) == found[0]
+
+
+def test_methods_of_a_papers_table_that_are_yet_to_come_are_passed_by(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By name or as settings, with a line that says so; alone, or anywhere else, they are refused."""
+    rows = [{"name": "fedbabu"}, {"name": "fedprox", "mu": 0.1}, {"name": "feddf"}]
+    for axis in ({"algorithm": rows}, {"algorithm.name": ["fedbabu", "fedprox", "feddf"]}):
+        caplog.clear()
+        cells = load_sweep({"grid": {**axis, "seed": [0, 1]}}).cells()
+        assert [(cell.algorithm.name, cell.seed) for cell in cells] == [("fedprox", 0), ("fedprox", 1)]
+        assert [record.getMessage() for record in caplog.records] == [
+            "not in rayfl yet, passed by: fedbabu, feddf"
+        ]
+    with pytest.raises(UserError, match="none of the methods fedbabu is in rayfl yet"):
+        load_sweep({"grid": {"algorithm.name": ["fedbabu"]}})
+    with pytest.raises(UserError, match="'fedbabu' is not in rayfl yet"):
+        load_experiment({"algorithm": {"name": "fedbabu"}})
+    with pytest.raises(UserError, match="did you mean 'fedprox'"):
+        load_sweep({"grid": {"algorithm.name": ["fedprx"]}})

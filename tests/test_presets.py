@@ -17,6 +17,8 @@ from rayfl.search.checks import check_search
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ("mnist5k", "digits")
+COMMON = sorted(f"{method}.{setting}" for method in ALGORITHMS for setting in SETTINGS)
+OF_PAPERS = [name for name in presets() if name not in COMMON]
 SMOKE = [
     "rounds=1",
     "data.name=synthetic",
@@ -32,10 +34,24 @@ def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def test_every_method_has_its_presets() -> None:
-    assert presets() == sorted(f"{method}.{setting}" for method in ALGORITHMS for setting in SETTINGS)
+    assert set(COMMON) <= set(presets())
+    assert {name.split(".")[0] for name in presets()} == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", OF_PAPERS)
+def test_a_papers_preset_is_its_methods_and_has_its_protocol(name: str) -> None:
+    method, setting = name.split(".")
+    config = load_experiment(name)
+    assert config.algorithm.name == method
+    assert config.data.name.replace("_", "") == setting.split("_")[0]
+    assert config.data.partition.kind in ("iid", "domain" if "domainnet" in name else "dirichlet")
+    if name.endswith("dir01"):
+        assert (config.data.partition.alpha, config.data.partition.scheme) == (0.1, "hsu")
+    text = (ROOT / "rayfl" / "presets" / f"{name}.yaml").read_text()
+    assert "Not run here" in text or "docs/results.md" in text
+
+
+@pytest.mark.parametrize("name", COMMON)
 def test_a_preset_is_its_methods_own_and_says_what_to_expect(name: str) -> None:
     method, setting = name.split(".")
     config = load_experiment(name)
@@ -61,7 +77,7 @@ def test_presets_of_a_setting_compare(setting: str) -> None:
     assert all(other == shared[0] for other in shared)
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", COMMON)
 def test_a_preset_runs(name: str) -> None:
     experiment = Experiment(load_experiment(name, SMOKE))
     try:

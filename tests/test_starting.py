@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import ray
+from ray._private import ray_constants, worker
+from ray._private.runtime_env import uv_runtime_env_hook
 
 from rayfl.actors.starting import start_ray
 from rayfl.errors import UserError
@@ -36,6 +38,25 @@ def test_what_it_is_asked_for_reaches_ray(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     start_ray(num_cpus=3)
     assert given == {"num_cpus": 3}
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_under_uv_workers_run_in_the_environment_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    """Ray would send them this folder and build them another there; it may, if its variable says so."""
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        ray, "init", lambda **options: seen.append(worker._maybe_modify_runtime_env({}, False))
+    )
+    monkeypatch.setattr(uv_runtime_env_hook, "_get_uv_run_cmdline", lambda: ["uv", "run", "rayfl"])
+    monkeypatch.setattr(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", True)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", raising=False)
+    if wanted:
+        monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "1")
+    start_ray()
+    assert ["working_dir" in environment for environment in seen] == [wanted]
 
 
 CLUSTER = "10.0.0.1:6379"

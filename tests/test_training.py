@@ -131,6 +131,47 @@ def test_optimisers(optimizer: Any) -> None:
     make_optimizer(knobs, [], 0.1).step()
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_factors_of_the_rate(optimizer: Any) -> None:
+    """Each parameter moves as in an optimiser of its own at its multiple of lr; one of 0 stays."""
+    factors = [None, 10.0, 0.0, 0.5, 10.0]
+    start = [torch.tensor([1.0, -2.0], dtype=torch.float64) * (i + 1) for i in range(5)]
+    together, alone = ([nn.Parameter(value.clone()) for value in start] for _ in range(2))
+    for parameter, factor in zip(together, factors, strict=True):
+        if factor is not None:
+            parameter.lr_factor = factor  # type: ignore[attr-defined]
+    knobs = config(optimizer=optimizer, momentum=0.5, weight_decay=0.25)
+    made = make_optimizer(knobs, together, 0.125)
+    others = [
+        make_optimizer(knobs, [parameter], 0.125 * (1.0 if factor is None else factor))
+        for parameter, factor in zip(alone, factors, strict=True)
+    ]
+    for _ in range(3):
+        for parameter in (*together, *alone):
+            parameter.grad = parameter.detach() ** 2 + 1
+        for each in (made, *others):
+            each.step()
+    for mine, theirs in zip(together, alone, strict=True):
+        assert torch.equal(mine, theirs)
+    assert torch.equal(together[2], start[2])
+    assert not torch.equal(together[1], start[1])
+
+
+def test_plain_parameters_come_first() -> None:
+    """Without factors there is one group, as ever; with them it is the first, even if it is empty."""
+    plain, quick = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    quick.lr_factor = 4.0  # type: ignore[attr-defined]
+
+    def groups(*parameters: nn.Parameter) -> list[tuple[int, float]]:
+        made = make_optimizer(config(), parameters, 0.5)
+        return [(len(group["params"]), group["lr"]) for group in made.param_groups]
+
+    assert groups(plain) == [(1, 0.5)]
+    assert groups(quick, plain) == [(1, 0.5), (1, 2.0)]
+    assert groups(quick) == [(0, 0.5), (1, 2.0)]
+    assert groups() == [(0, 0.5)]
+
+
 def test_clipping() -> None:
     """The norm 5 of (3, 4) is cut to 1: (0.6, 0.8); without a bound nothing happens."""
     weight = nn.Parameter(torch.zeros(2, dtype=torch.float64))

@@ -1,10 +1,12 @@
 """Sweeps: a cell is a run, whatever happens around it."""
 
 import dataclasses
+import json
 import os
 import random
 import signal
 import sqlite3
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -59,6 +61,19 @@ METHODS = """
             if (FLAGS / "slow").exists():
                 time.sleep(0.1)
             super().round(t)
+
+    class Meeting(FedAvg):
+        def round(self, t):
+            (FLAGS / f"met-{self.config.lr}").write_text("")
+            while len(list(FLAGS.glob("met-*"))) < 2:
+                time.sleep(0.05)
+            super().round(t)
+"""
+DRIVER = """
+    import sys
+    from rayfl.loading.sweeps import load_sweep
+    from rayfl.sweeps import run_sweep
+    run_sweep(load_sweep(sys.argv[1]), sys.argv[2])
 """
 
 
@@ -269,6 +284,47 @@ def test_interrupted_and_issued_again_equals_never_stopped(
         assert runs.execute(alone, tmp_path / "alone").weights_sha256 == row.weights_sha256
     points = "select count(*) from metrics where key = 'comm/total_bytes' group by run_uuid"
     assert sql(tmp_path / "cut" / "mlflow.db", points) == [(31,)] * 2
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_two_sweeps_at_once_into_one_store(ray_cluster: None, tmp_path: Path, home: Path) -> None:
+    """Begun together on a store that isn't there yet; no cell goes on before one of the other sweep runs."""
+    import ray
+
+    out, plans, drivers = tmp_path / "out", [], []
+    here = {"PYTHONPATH": os.pathsep.join([str(home), *sys.path])}
+    here["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    for name, lr in (("one", 0.05), ("other", 0.1)):
+        settings = {**BASE, "algorithm.name": "own_methods:Meeting", "algorithm.lr": lr}
+        plain = {"name": name, "set": settings, "grid": {"seed": [0, 1]}, "max_concurrent": 1}
+        plans.append(load_sweep(plain))
+        file = home / f"{name}.yaml"
+        file.write_text(json.dumps(plain))
+        command = [sys.executable, "-c", textwrap.dedent(DRIVER), str(file), str(out)]
+        drivers.append(subprocess.Popen(command, env={**os.environ, **here}, stderr=subprocess.PIPE))
+    try:
+        said = [driver.communicate(timeout=300)[1].decode() for driver in drivers]
+    finally:
+        for driver in drivers:
+            driver.kill()
+            driver.wait()
+    assert [driver.returncode for driver in drivers] == [0, 0], said
+    for plan in plans:
+        for config in plan.cells():
+            stored = runs.load(runs.cell_folder(out, config.cell_hash))
+            assert stored is not None
+            assert stored.result.status == "FINISHED"
+            assert [row["round"] for row in stored.result.history] == list(range(21))
+        alone = dataclasses.replace(config, tracking=TrackingConfig(enabled=False))
+        assert runs.execute(alone, tmp_path / "alone").weights_sha256 == stored.result.weights_sha256
+    database = out / "mlflow.db"
+    assert len(sql(database, CHILDREN)) == 4
+    points = "select count(*) from metrics where key = 'comm/total_bytes' group by run_uuid"
+    assert sql(database, points) == [(21,)] * 4
+    parents = "select value, count(*) from tags where key = 'mlflow.parentRunId' group by value"
+    assert [count for _, count in sql(database, parents)] == [2, 2]
+    assert sql(database, "select distinct status from runs") == [("FINISHED",)]
 
 
 @pytest.mark.ray

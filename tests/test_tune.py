@@ -2,13 +2,12 @@
 
 import json
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -139,54 +138,104 @@ def test_members_take_over_states_and_their_values_are_in_the_store(
     assert notes.lines == ["s: 4 trials ended, 0 to run"]
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_killed_driver_loses_nothing(ray_cluster: None, tmp_path: Path) -> None:
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """Where own_slow is, whose method is slow as long as a file says so."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "own_slow.py").write_text(textwrap.dedent(SLOW))
+    (folder / "slow").write_text("")
+    sys.path.append(str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+    sys.modules.pop("own_slow", None)
+
+
+def run_and_kill(plain: Mapping[str, Any], home: Path, out: Path, when: Callable[[str], bool]) -> Path:
+    """Run a search on this Ray and kill its driver once what it has said is right; its file."""
     import ray
 
-    home, out = tmp_path / "home", tmp_path / "out"
-    home.mkdir()
-    (home / "own_slow.py").write_text(textwrap.dedent(SLOW))
-    (home / "slow").write_text("")
+    file, said = home / "s.yaml", home / "said"
+    file.write_text(json.dumps(plain))
+    paths = os.pathsep.join([str(home), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    arguments = [sys.executable, "-c", textwrap.dedent(DRIVER), str(file), str(out)]
+    with said.open("w") as stderr:
+        driver = subprocess.Popen(arguments, env=environment, cwd=home, stderr=stderr)
+    try:
+        while not when(said.read_text()):
+            assert driver.poll() is None, said.read_text()
+            time.sleep(0.1)
+    finally:
+        driver.kill()
+        driver.wait()
+    (home / "slow").unlink()
+    return file
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_killed_driver_loses_nothing(ray_cluster: None, tmp_path: Path, home: Path) -> None:
+    out = tmp_path / "out"
+
+    def slow_ones() -> list[Path]:
+        """Folders of slow cells that have a checkpoint."""
+        folders = [path.parent for path in out.glob("cells/*/checkpoint-*.pt")]
+        return [f for f in folders if json.loads((f / "config.json").read_text())["algorithm"]["lr"] == 0.2]
+
     space = {"algorithm.lr": {"choice": [0.1, 0.2]}}
     settings = {"algorithm.name": "own_slow:Slow", "checkpoint_every": 1}
     plain = {"name": "s", "set": {**BASE, **settings}, "search": space, "sampler": "grid", "seeds": [0, 1]}
-    (home / "s.yaml").write_text(json.dumps(plain))
-    paths = os.pathsep.join([str(home), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": paths, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    arguments = [sys.executable, "-c", textwrap.dedent(DRIVER), str(home / "s.yaml"), str(out)]
-    driver = subprocess.Popen(arguments, env=environment, cwd=home, stderr=subprocess.DEVNULL)
-    try:
-        slow = None
-        while slow is None:
-            assert driver.poll() is None
-            time.sleep(0.2)
-            folders = [path.parent for path in out.glob("cells/*/checkpoint-*.pt")]
-            slow = next(
-                (f for f in folders if json.loads((f / "config.json").read_text())["algorithm"]["lr"] == 0.2),
-                None,
-            )
-    finally:
-        driver.send_signal(signal.SIGKILL)
-        driver.wait()
+    file = run_and_kill(plain, home, out, lambda said: bool(slow_ones()))
+    slow = slow_ones()[0]
     done = {path: path.stat().st_mtime_ns for path in out.glob("cells/*/result.json")}
     state = checkpoint.load_latest(slow)
     assert state is not None
     assert state["round"] >= 1
-    (home / "slow").unlink()
-    sys.path.append(str(home))
-    try:
-        plan = load_search(home / "s.yaml")
-        found = run_search(plan, out, show=Notes())
-        assert found.trials.status.tolist() == ["FINISHED"] * 2
-        assert all(path.stat().st_mtime_ns == at for path, at in done.items())
-        for trial in range(2):
-            for config in plan.configs({"algorithm.lr": [0.1, 0.2][trial]}):
-                stored = runs.load(runs.cell_folder(out, config.cell_hash))
-                assert stored is not None
-                alone = runs.execute(config, tmp_path / "alone")
-                assert alone.weights_sha256 == stored.result.weights_sha256
-    finally:
-        sys.path.remove(str(home))
-        sys.modules.pop("own_slow", None)
+    plan = load_search(file)
+    found = run_search(plan, out, show=Notes())
+    assert found.trials.status.tolist() == ["FINISHED"] * 2
+    assert all(path.stat().st_mtime_ns == at for path, at in done.items())
+    for trial in range(2):
+        for config in plan.configs({"algorithm.lr": [0.1, 0.2][trial]}):
+            stored = runs.load(runs.cell_folder(out, config.cell_hash))
+            assert stored is not None
+            alone = runs.execute(config, tmp_path / "alone")
+            assert alone.weights_sha256 == stored.result.weights_sha256
     assert len(sql(out, "select run_uuid from tags where key = 'cell_hash'")) == 4
+
+
+def moments(history: list[dict[str, float]]) -> list[tuple[float, float]]:
+    """What tells a round from the same round run again: how long it took."""
+    return [(row["round"], row["wall/round_s"]) for row in history]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_killed_population_loses_nothing(ray_cluster: None, tmp_path: Path, home: Path) -> None:
+    """Killed when one member has gone on from another's state: each goes on from its own last state."""
+    out = tmp_path / "out"
+    space = {"algorithm.lr": {"uniform": [0.2, 0.9]}}
+    settings = {"algorithm.name": "own_slow:Slow", "checkpoint_every": 1, "rounds": 10}
+    plain = {"name": "s", "set": {**BASE, **settings}, "search": space, "scheduler": "pbt", "trials": 4}
+    file = run_and_kill(plain, home, out, lambda said: "goes on from member" in said)
+    members = out / "searches" / "s" / "members"
+    states = [checkpoint.load_latest(members / str(number)) for number in range(4)]
+    before = [moments(state["seeds"][0]["history"]) if state is not None else [] for state in states]
+    assert max(map(len, before)) > 2
+
+    notes = Notes()
+    found = run_search(load_search(file), out, show=notes)
+    assert notes.lines[0].startswith("s: 0 trials ended, 4 to run")
+    assert found.trials.status.tolist() == ["FINISHED"] * 4
+    kept = {moment for history in before for moment in history}
+    shared = min(map(len, before))
+    for number in range(4):
+        stored = runs.load(members / str(number) / f"{number}-0")
+        assert stored is not None
+        assert [row["round"] for row in stored.result.history] == list(range(11))
+        assert set(moments(stored.result.history)[:shared]) <= kept
+    points = sql(out, "select step from metrics where key = 'comm/total_bytes' order by run_uuid, step")
+    assert [step for (step,) in points] == [*range(11)] * 4
+    parents = "select count(*) from tags where key = 'mlflow.parentRunId' group by value"
+    assert sql(out, parents) == [(4,)]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rayfl.algorithms import ALGORITHMS, Algorithm
+from rayfl.blueprint import extend
 from rayfl.fleet import Fleet, LocalFleet, SealedFleet
 from rayfl.fleet_config import FleetConfig
 from rayfl.host import Blueprint, Facts
@@ -134,11 +135,12 @@ def blueprint(
     bounds = np.cumsum([0, *sizes])
     rows = tuple(np.arange(a, b, dtype=np.int64) for a, b in itertools.pairwise(bounds))
     test = memory(model, 12, 2)
+    chosen = cast.Config(**{"lr": 0.1, "batch_size": 4, **config})
     if edges is None:
         edges = [i * num_edges // len(sizes) for i in range(len(sizes))]
     return Blueprint(
         algorithm=cast,
-        config=cast.Config(**{"lr": 0.1, "batch_size": 4, **config}),
+        config=chosen,
         facts=Facts(
             seed=seed,
             num_samples=tuple(sizes),
@@ -147,7 +149,14 @@ def blueprint(
             num_classes=NUM_CLASSES,
             batch_norm=has_batch_norm(build(model)),
         ),
-        model=functools.partial(build, model),
+        model=functools.partial(
+            extend,
+            cast,
+            chosen,
+            (6,) if model in ("mlp", "pair") else (2, 8, 8),
+            seed,
+            functools.partial(build, model),
+        ),
         train=memory(model, int(bounds[-1]), 1) if train is None else train,
         test=test,
         client_rows=rows,

@@ -13,6 +13,7 @@ import ray
 from ray import cloudpickle
 
 from rayfl import allotment
+from rayfl.actors.lifeline import Lifeline
 from rayfl.actors.losses import cause, explain, hosted
 from rayfl.actors.placement import this_machine
 from rayfl.actors.plan import Plan, plan_fleet, whereabouts
@@ -129,6 +130,7 @@ class RayFleet(Fleet):
         check_here(blueprint, config)
         self._owns_ray = ensure_ray()
         try:
+            self._lifeline = Lifeline("go on with --resume")
             self._launch(blueprint, after_loss)
         except BaseException:
             self.close()
@@ -162,7 +164,7 @@ class RayFleet(Fleet):
             for host, (_, _, handle) in enumerate(self._handles)
         ]
         try:
-            wait_until_ready(ready, plan, self._config.start_timeout_s)
+            wait_until_ready(ready, plan, self._config.start_timeout_s, self._lifeline)
         except RunFailed:
             self._lost = True
             raise
@@ -173,8 +175,9 @@ class RayFleet(Fleet):
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-                values: list[Any] = ray.get(list(leaves))
+                values = self._lifeline.get(list(leaves))
         except ray.exceptions.RayError as error:
+            self._lifeline.check()
             failure = explain(error, self._who(error), self._t)
             if failure is None:
                 raise
@@ -209,6 +212,7 @@ class RayFleet(Fleet):
 
     def relaunched(self) -> "RayFleet":
         """The actors that are still well are kept, since starting a process costs seconds."""
+        self._lifeline.check()
         self._hosts = []
         spared = self._pool or ActorPool()
         self._spare(spared)

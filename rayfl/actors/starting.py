@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 from rayfl.actors.temp_folder import check_temp_folder, temp_folder
 from rayfl.errors import UserError
@@ -20,6 +21,10 @@ def start_ray(**options: Any) -> None:
         _probe(address)
     else:
         check_temp_folder()
+    if "RAY_ENABLE_UV_RUN_RUNTIME_ENV" not in os.environ:
+        # Under `uv run`, Ray would send this folder to all nodes, data and all, and build every worker an
+        # environment in a copy of it. It reads the variable when it is imported, maybe long before.
+        ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
     try:
         ray.init(**options)
     except Exception as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import ray
 
+from rayfl.actors.lifeline import Lifeline
 from rayfl.actors.placement import nodes
 from rayfl.actors.plan import Plan, plan_fleet
 from rayfl.errors import PartyLost, RunFailed, UserError
@@ -34,7 +35,7 @@ def wait_for_room(blueprint: Blueprint, config: FleetConfig, wait_s: float) -> P
         time.sleep(_EVERY_S)
 
 
-def wait_until_ready(ready: Sequence[Any], plan: Plan, timeout_s: float) -> None:
+def wait_until_ready(ready: Sequence[Any], plan: Plan, timeout_s: float, lifeline: Lifeline) -> None:
     """Wait for what actors answer first."""
     until = time.monotonic() + timeout_s
     late = list(ready)
@@ -42,6 +43,7 @@ def wait_until_ready(ready: Sequence[Any], plan: Plan, timeout_s: float) -> None
         left = until - time.monotonic()
         if left <= 0:
             raise RunFailed(_too_late([ready.index(answer) for answer in late], plan, timeout_s))
+        lifeline.check()
         _, late = ray.wait(late, num_returns=len(late), timeout=min(left, _EVERY_S))
         if late and not still_there(plan):
             raise PartyLost("a node went away while actors started on it")

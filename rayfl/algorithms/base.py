@@ -1,13 +1,15 @@
 """What every method is made of: a cast of parties, a round, and what is scored at the end."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import nn
 
 from rayfl import roles
 from rayfl.fleet import Fleet, Group, Parcel
+from rayfl.models.blocks import Shape
+from rayfl.pictures import Picture
 from rayfl.seeding import numpy_generator
 from rayfl.training import TrainingConfig, steps_per_epoch, steps_per_round
 
@@ -24,8 +26,10 @@ class Algorithm:
     MainServer: type[roles.MainServer] | None = None
     EdgeServer: type[roles.EdgeServer] | None = None
 
-    personal: ClassVar[bool] = False
+    personal: bool = False
     """Whether each client has its own version of the model, so that scoring goes by clients."""
+    pictures: ClassVar[Mapping[str, Picture]] = {}
+    """Drawn when a run ends, by name."""
 
     def __init__(self, config: Any, fleet: Fleet) -> None:
         self.config = config
@@ -45,6 +49,14 @@ class Algorithm:
         return {role: party for role, party in parties.items() if party is not None}
 
     @classmethod
+    def extended(cls, config: Any, model: nn.Sequential, shape: Shape, seed: int) -> nn.Sequential:
+        """What the method makes of the backbone for images of ``shape``: by default it leaves it alone.
+
+        A pure function of its arguments; called as a whole, the result is what is scored.
+        """
+        return model
+
+    @classmethod
     def cut(cls, config: Any, model: nn.Sequential) -> dict[str, nn.Sequential]:
         """Who holds which blocks: by default clients hold all."""
         return {"client": model}
@@ -57,9 +69,26 @@ class Algorithm:
         """The weights, part by part, that are scored after round ``t``."""
         return (self.fed.weights(),)
 
+    def versions(self, t: int) -> list[tuple[float, tuple[Any, ...]]]:
+        """The models that are scored after round ``t``, as their parts' weights, with shares of 1 in all."""
+        return [(1.0, self.global_model(t))]
+
     def personal_model(self, t: int) -> tuple[Parcel, ...]:
         """What clients need to score their own versions of the model."""
         return self.global_model(t)
+
+    def client_blocks(self, client: int) -> Sequence[str] | None:
+        """The blocks that a client ran in the last round; None for all that it holds."""
+        return None
+
+    def report(self, t: int) -> dict[str, float]:
+        """The method's own figures of round ``t``; rows and MLflow get them."""
+        return {}
+
+    @classmethod
+    def reported(cls, config: Any, model: nn.Sequential, num_clients: int, rounds: int) -> Iterable[str]:
+        """The names of what :meth:`report` tells of some round, where ``model`` is the method's own."""
+        return ()
 
     def sample(self, t: int) -> Group:
         """The participants of round ``t``: a pure function of (seed, t).

@@ -18,11 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import nn
+
 from rayfl import roles
+from rayfl.algorithms.sga.interfaces import with_harmoniser
 from rayfl.algorithms.splitfed_v1 import SplitConfig
 from rayfl.algorithms.splitfed_v2 import SplitFedV2
 from rayfl.fleet import Group
 from rayfl.messages import Gradient, SmashedBatch
+from rayfl.models.blocks import Shape
 from rayfl.roles import per_client
 
 
@@ -38,6 +42,12 @@ class SplitFedJoint(SplitFedV2):
         """A client's share of the server's gradient: equal, by batch size, or 1."""
         short_clients: Literal["cycle", "drop_out"] = "cycle"
         """Whether clients with few batches reshuffle and go on, or end early."""
+        head: Literal["backbone", "harmoniser"] = "backbone"
+        """The backbone's own last layer, or FedSGA's projector and head, to compare the two with."""
+
+    @classmethod
+    def extended(cls, config: Config, model: nn.Sequential, shape: Shape, seed: int) -> nn.Sequential:
+        return model if config.head == "backbone" else with_harmoniser(model, seed)
 
     class MainServer(roles.MainServer):
         """Steps once for all clients that are present."""

@@ -20,6 +20,7 @@ STOP_WAIT_S = 60
 """How long a job may take to end in order, with a checkpoint, before it is killed."""
 _ENVIRONMENT = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_S)}
 _COMMAND, _OUT, _PYTHON = "rayfl_command", "rayfl_out", "rayfl_python"
+_LOG = logging.getLogger("rayfl.clusters")
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,20 @@ class Jobs:
             unpack(parcel, Path(folder))
             runtime = {"working_dir": folder, "env_vars": {**_ENVIRONMENT, **(environment or {})}}
             job: dict[str, Any] = {"entrypoint": entrypoint, "runtime_env": runtime, "metadata": metadata}
-            for _ in range(10):
+            for attempt in range(10):
                 try:
                     return str(self._client.submit_job(**job))
                 except RuntimeError as error:
-                    # A head that has just started has nobody for jobs; it waits a while before it says so.
+                    # A head that has just started has nobody for jobs; it waits 10 s before it says so.
                     if "No available agent" not in str(error):
                         raise
-            raise RunFailed(f"the head at {self.head.url} takes no jobs yet: try again in a minute")
+                if attempt == 0:
+                    _LOG.warning("the head at %s takes no jobs yet: asking for two minutes", self.head.url)
+            raise RunFailed(
+                f"the head at {self.head.url} takes no jobs: unless it has just started, something else on "
+                f"its machine, such as another Ray, has port 52365, where its agent listens; start the head "
+                f"with another one: ray start --head --dashboard-agent-listen-port=52366"
+            )
 
     def output_of(self, entrypoint: str, parcel: Parcel) -> str:
         """What a small job prints, which nobody hears of otherwise."""

@@ -1,14 +1,16 @@
 """A command for the cluster: what it says, whether it can be meant, and which files it names."""
 
 import argparse
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from rayfl.config import ExperimentConfig
 from rayfl.errors import UserError
-from rayfl.loading.layers import read_yaml
+from rayfl.loading.layers import pairs, read_yaml
 from rayfl.suggest import unknown
 
 SUBMITTED = ("run", "sweep", "tune")
@@ -33,18 +35,20 @@ class Request:
     def files(self) -> list[str]:
         """The YAML files that it names, and those that these start from, by their place in this folder."""
         found: list[str] = []
-        waiting = [file for file in (self.asked.source, *self.asked.with_files) if _is_file(file)]
+        started_from = dict(pairs(self.asked.settings)).get("preset")
+        waiting = [self.asked.source, *self.asked.with_files, started_from]
         for file in waiting:
-            place = below_here(file)
-            if place not in found:
-                found.append(place)
-                preset = read_yaml(file).get("preset")
-                if isinstance(preset, str) and _is_file(preset):
-                    waiting.append(preset)
+            if isinstance(file, str) and _is_file(file) and below_here(file) not in found:
+                found.append(below_here(file))
+                waiting.append(read_yaml(file).get("preset"))
         return found
 
+    def words(self) -> Iterator[str]:
+        """Every text that is a value in its files and settings."""
+        yield from _texts([*map(read_yaml, self.files()), dict(pairs(self.asked.settings))])
+
     def check(self) -> list[ExperimentConfig]:
-        """The experiments that it stands for, none for a search, which chooses them as it goes.
+        """The experiments that it stands for; of a search, some that show all choices that it draws from.
 
         Raises UserError, in one line, for whatever can't be meant.
         """
@@ -59,8 +63,8 @@ class Request:
             return load_sweep(*asked).cells()
         from rayfl.loading.searches import load_search
 
-        load_search(*asked)
-        return []
+        search = load_search(*asked)
+        return [config for sample in search.space().examples() for config in search.configs(sample)]
 
 
 def read_request(arguments: Sequence[str]) -> Request:
@@ -84,20 +88,46 @@ def read_request(arguments: Sequence[str]) -> Request:
     return Request(given, out, asked)
 
 
-def check_sent(configs: Sequence[ExperimentConfig], sent: Sequence[str]) -> None:
-    """Refuse experiments that read files of this folder which stay behind."""
-    here = Path.cwd()
+def check_sent(asked: Request, configs: Sequence[ExperimentConfig], sent: Sequence[str]) -> list[str]:
+    """Refuse experiments that read files of this machine which stay behind.
+
+    What comes back are the files that were named by a whole path, which is theirs on the cluster.
+    """
+    words = set(map(os.path.normpath, asked.words()))
+    there = []
     for config in configs:
-        read = {"data.partition.path": config.data.partition.path, "model.weights": config.model.weights}
-        for key, path in read.items():
-            if path is None or not Path(path).is_relative_to(here):
-                continue
-            place = Path(path).relative_to(here).as_posix()
-            if place not in sent:
+        for key, path in _read_by(config):
+            place = os.path.relpath(path)
+            if os.path.isabs(path) and path in words:
+                there.append(f"{key}={path}")
+            elif os.pardir in Path(place).parts:
+                raise UserError(
+                    f"{key}={place} stays behind, since it is not in this folder: copy it here and send it "
+                    f"by --with-file, or name where it is on the cluster by a whole path"
+                )
+            elif place not in sent:
                 raise UserError(
                     f"{key}={place} stays behind: send it by --with-file {place}, or name where it is on "
-                    f"the cluster"
+                    f"the cluster by a whole path"
                 )
+    return list(dict.fromkeys(there))
+
+
+def _read_by(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """The files that an experiment reads besides its dataset, by their setting."""
+    law = config.data.partition
+    if law.kind == "file" and law.path is not None:
+        yield "data.partition.path", law.path
+    if config.model.weights is not None:
+        yield "model.weights", config.model.weights
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 def below_here(file: str | Path) -> str:

@@ -15,7 +15,8 @@ def submit(args: argparse.Namespace) -> int:
     files = list(dict.fromkeys([*asked.files(), *map(request.below_here, args.with_file)]))
     jobs = connect(args)
     if not args.no_check:
-        request.check_sent(asked.check(), files)
+        for named in request.check_sent(asked, asked.check(), files):
+            say(f"{named} is not sent: the cluster must have it there")
     sent = parcel.pack(files, args.ship_rayfl)
     say(f"sending {parcel.summary(sent)}")
     job = submission.send(jobs, asked, sent, args.python, environment)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfl import data
-from rayfl.blueprint import lay_down
+from rayfl.blueprint import extended, lay_down
 from rayfl.config import ExperimentConfig
 from rayfl.costs.blocks import HollowModel
 from rayfl.costs.phantom import HollowSource, phantom
@@ -36,7 +36,7 @@ def make_plan(config: ExperimentConfig) -> Plan:
     federated = data.federate(config.data, config.seed, train, test)
     bfloat16 = config.train.dtype == "bfloat16"
     factory = functools.partial(assemble, config.model, train.shape, train.num_classes)
-    model = HollowModel(factory, bfloat16)
+    model = HollowModel(extended(config, train.shape, factory), bfloat16)
     return Plan(phantom(lay_down(config, federated, model)), train, from_counts)
 
 

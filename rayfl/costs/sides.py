@@ -68,6 +68,7 @@ def measure(config: ExperimentConfig, plan: Plan) -> tuple[tuple[Side, ...], Mem
     batch = min(config.algorithm.batch_size, max(plan.blueprint.facts.num_samples)) * source.views
     outputs = _outputs(whole, host.batch(source, np.zeros(batch, dtype=np.int64)).inputs)
     costs = models.model_costs(config.model, source.shape, source.num_classes)
+    block_flops = {cost.name: cost.flops for cost in costs}
     parts = plan.blueprint.algorithm.cut(config.algorithm, whole)
     sides = []
     for role in ("client", "edge", "main"):
@@ -77,7 +78,7 @@ def measure(config: ExperimentConfig, plan: Plan) -> tuple[tuple[Side, ...], Mem
         runs = [[names[i] for i in run] for run in _runs(held)]
         leaving = [outputs[run[-1]] for run in _runs(held) if run[-1] + 1 < len(names)]
         state, params = parts[role].state_dict(), sum(p.numel() for p in parts[role].parameters())
-        flops = sum(costs[i].flops for i in held)
+        flops = sum(block_flops.get(names[i], 0) for i in held)
         sides.append(
             Side(
                 role=role,

@@ -3,6 +3,7 @@
 import torch
 
 from rayfl import algorithms, data
+from rayfl.blueprint import make_blueprint
 from rayfl.config import ExperimentConfig
 from rayfl.costs.empty import EmptyArithmetic
 from rayfl.costs.estimate import count
@@ -31,8 +32,11 @@ def reported(config: ExperimentConfig) -> list[str]:
     Evaluation is asked for the names that it gives to empty scores, traffic for those of rounds without
     content; a method that can't do without content has its ``comm/total_bytes`` only.
     """
-    federated = data.load(config.data, config.seed)
-    return sorted({*ALWAYS, *_evaluated(config, federated), *_traffic(config)})
+    blueprint, federated = make_blueprint(config)
+    own = blueprint.algorithm.reported(
+        config.algorithm, blueprint.model(), blueprint.facts.num_clients, config.rounds
+    )
+    return sorted({*ALWAYS, *_evaluated(config, federated), *_traffic(config), *own})
 
 
 def _evaluated(config: ExperimentConfig, federated: data.FederatedData) -> set[str]:

@@ -83,6 +83,8 @@ class MemberWork:
         self._metric, self._mode = next(iter(metric.items()))
         self._experiments: dict[str, Experiment] = {}
         self._rows: dict[str, Any] = {}
+        self._unsent: dict[str, list[dict[str, float]]] = {}
+        """Rounds of an earlier call, whose driver may have died before it wrote down what it heard of them."""
         self._stack = contextlib.ExitStack()
         self._given: dict[str, Any] | None = None
 
@@ -137,6 +139,7 @@ class MemberWork:
                     experiment.load_state_dict(state["seeds"][at], other_config=True)
                 self._experiments[key] = experiment
                 self._rows[key] = experiment.rounds()
+                self._unsent[key] = list(experiment.history) if own is not None else []
                 (self._folder / key).mkdir(parents=True, exist_ok=True)
             self._stack = stack.pop_all()
         if self._given is not None:
@@ -144,7 +147,7 @@ class MemberWork:
             self._keep()
 
     def _forward(self, key: str, experiment: Experiment, t: int) -> Report:
-        rows = []
+        rows = self._unsent.pop(key, [])
         values = {f"hp/{path}": float(value) for path, value in self._values.items()}
         with runs.disk_trouble(self._folder):
             for row in self._rows[key]:

@@ -118,7 +118,7 @@ class RunLog:
                 self._write()
             self._tags.update(tags)
             self._request([summary])
-            files = [folder / name for name in ARTIFACTS]
+            files = [*(folder / name for name in ARTIFACTS), *sorted(folder.glob("*.png"))]
             self._store.copy(self._artifact_uri, self.run_id, [file for file in files if file.exists()])
             self._store.client.set_terminated(self.run_id, mlflow_status(result.status))
 

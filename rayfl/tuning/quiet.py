@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 
+from rayfl.actors.lifeline import Lifeline
 from rayfl.errors import RunFailed
 
 MAX_DEATHS = 3
@@ -30,7 +31,13 @@ _ENVIRONMENT = {
 }
 
 
-def run(trainable: Any, scratch: Path, interrupt: Callable[[], None], **options: Any) -> None:
+def run(
+    trainable: Any,
+    scratch: Path,
+    interrupt: Callable[[], None],
+    callbacks: Sequence[tune.Callback],
+    **options: Any,
+) -> None:
     """Run Tune to its end with ``scratch`` as its folder, gone afterwards. Ctrl-C tells ``interrupt``."""
     shutil.rmtree(scratch, ignore_errors=True)
     try:
@@ -43,12 +50,23 @@ def run(trainable: Any, scratch: Path, interrupt: Callable[[], None], **options:
                 reuse_actors=True,
                 raise_on_failed_trial=False,
                 verbose=0,
+                callbacks=[Watch(), *callbacks],
                 **options,
             )
     except tune.TuneError as error:
         raise RunFailed(f"Ray Tune gave up: {error}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+class Watch(tune.Callback):
+    """Ends everything where Ray is gone: Tune would wait for it."""
+
+    def __init__(self) -> None:
+        self._lifeline = Lifeline("issue the same command again to go on")
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self._lifeline.check()
 
 
 class StopAll(tune.Stopper):

@@ -27,6 +27,7 @@ def out(tmp_path: Path) -> Path:
         f"{CELL}/weights.pt",
         f"{CELL}/checkpoint-000005.pt",
         f"{CELL}/.result.json.123",
+        f"{CELL}/.half.json",
         "partitions/abc.png",
         "mlflow.db",
         "mlartifacts/0/model.json",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import rayfl
 from rayfl import __version__
 from rayfl.clusters import parcel
 from rayfl.errors import UserError
@@ -61,6 +62,17 @@ def test_rayfl_is_shipped_with_its_version_and_requirements() -> None:
     assert f"\nVersion: {__version__}\n" in record
     assert "\nRequires-Dist: torch" in record
     assert parcel.summary(sent).startswith(f"rayfl {__version__}, ")
+
+
+def test_of_rayfl_nothing_is_shipped_that_merely_lies_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "__pycache__").mkdir()
+    for name in ("__init__.py", "preset.yaml", "py.typed", "notes.txt", "__pycache__/x.cpython-311.pyc"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(rayfl, "__file__", str(tmp_path / "__init__.py"))
+    sent = [place for place in parcel.rayfl_itself() if place.startswith("rayfl/")]
+    assert sent == ["rayfl/__init__.py", "rayfl/preset.yaml", "rayfl/py.typed"]
 
 
 def test_a_parcel_is_written_out_as_it_is(tmp_path: Path) -> None:

@@ -147,6 +147,28 @@ def test_ctrl_c_leaves_the_job_alone_and_says_so(fake: FakeJobs, capsys: pytest.
     assert "rayfl jobs stop raysubmit_1 --address http://h:1" in err
 
 
+def test_a_file_that_the_cluster_must_have_is_named(
+    fake: FakeJobs, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "w.pt").touch()
+    weights = f"model.weights={project / 'w.pt'}"
+    assert cli.main(["submit", "--no-wait", "--", "run", "fedavg.digits", weights]) == 0
+    assert f"rayfl: {weights} is not sent: the cluster must have it there\n" in capsys.readouterr().err
+    assert sorted(fake.sent[0][1]) == [CHECK]
+
+
+def test_a_search_is_sent_with_the_files_that_it_reads(
+    fake: FakeJobs, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "w.pt").write_bytes(b"w")
+    Path("s.yaml").write_text("preset: base.yaml\nsearch: {model.weights: {choice: [null, w.pt]}}\n")
+    assert cli.main(["submit", "--no-wait", "--", "tune", "s.yaml"]) == 2
+    assert "model.weights=w.pt stays behind: send it by --with-file w.pt" in capsys.readouterr().err
+    assert fake.sent == []
+    assert cli.main(["submit", "--no-wait", "--with-file", "w.pt", "--", "tune", "s.yaml"]) == 0
+    assert sorted(fake.sent[0][1]) == ["base.yaml", CHECK, "s.yaml", "w.pt"]
+
+
 @pytest.mark.parametrize("arguments", [["run", "fedavg.digits", "lr=1"], ["sweep", "fedavg.digits"]])
 def test_a_wrong_request_is_one_line_and_nothing_is_sent(
     fake: FakeJobs, capsys: pytest.CaptureFixture[str], arguments: list[str]

@@ -145,6 +145,7 @@ def test_raise_names_client_and_round_and_shows_where() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_skip_leaves_it_out_as_if_it_had_failed(tmp_path: Path) -> None:
     """The same bits, counted, and on disk at once: nobody knows whether it would hang again."""
     running = Experiment(config(HangingSplit, "skip"), sealed)
@@ -155,6 +156,7 @@ def test_skip_leaves_it_out_as_if_it_had_failed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*.pt")] == ["checkpoint-000003.pt"]
 
 
+@pytest.mark.slow
 def test_retry_goes_back_to_the_checkpoint(tmp_path: Path) -> None:
     """The second time it does not hang, and nothing tells that it ever did."""
     found = Experiment(config(Hanging, "retry", mark=str(tmp_path / "hung"))).run()
@@ -162,6 +164,7 @@ def test_retry_goes_back_to_the_checkpoint(tmp_path: Path) -> None:
     assert found.weights_sha256 == Experiment(small.config("fedavg")).run().weights_sha256
 
 
+@pytest.mark.slow
 def test_retry_ends_when_it_hangs_every_time() -> None:
     with pytest.raises(RunFailed, match="client 1, round 3"):
         Experiment(config(Hanging, "retry", fleet={"relaunches": 0})).run()

@@ -1,13 +1,15 @@
 """Wherever in a run parties are lost, it goes back to its last checkpoint and ends on the same bits."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import small
 
+from rayfl import checkpoint
 from rayfl.config import ExperimentConfig
 from rayfl.errors import PartyLost
-from rayfl.experiment import Experiment, Result
+from rayfl.experiment import Experiment, Observer, Result
 from rayfl.fleet import Fleet, Group, LocalFleet, Parcel
 from rayfl.fleet_config import FleetConfig
 from rayfl.host import Blueprint
@@ -56,7 +58,16 @@ def run(config: ExperimentConfig, at: int = 0, relaunches: int = 0) -> tuple[Res
     return Experiment(config, make).run(), fleets[0].done
 
 
-@pytest.mark.parametrize("method", ["fedavg", "hierfl", "splitfed_v1", "sl", "mergesfl", "hsfl"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "splitfed_v1",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("fedavg", "hierfl", "sl", "mergesfl", "hsfl")
+        ),
+    ],
+)
 def test_a_loss_at_any_moment_changes_no_bit(method: str) -> None:
     """From the first call over training, evaluation, checkpoints to the very last, for the final weights."""
     config = small.config(method)
@@ -87,3 +98,39 @@ def test_a_loss_while_relaunching_counts_as_another_one() -> None:
 def test_without_relaunches_the_first_loss_ends_the_run() -> None:
     with pytest.raises(PartyLost, match="an actor died"):
         run(small.config("fedavg", FleetConfig(relaunches=0)), at=20)
+
+
+class Stop(Observer):
+    """Asks for an end after round 3."""
+
+    def on_round(self, experiment: Experiment, row: dict[str, float]) -> None:
+        experiment.stop_requested = row["round"] == 3
+
+
+def interrupted(folder: Path, at: int = 0) -> tuple[str, int]:
+    """What is said of a run that is asked to stop, and the operations of its fleet until then."""
+    fleets: list[Losing] = []
+
+    def make(config: ExperimentConfig, plan: Blueprint) -> Fleet:
+        fleets.append(Losing(plan, at))
+        return fleets[-1]
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        Experiment(small.config("fedavg"), make).run(folder, [Stop()])
+    return str(caught.value), fleets[0].done
+
+
+def test_a_loss_in_the_checkpoint_of_a_stop_ends_it_at_the_one_before(tmp_path: Path) -> None:
+    """Instead of one of round 3 there is the regular one of round 2, and the run can go on from it."""
+    said, operations = interrupted(tmp_path)
+    assert said == "after round 3"
+    checkpoint.clear(tmp_path)
+    said, done = interrupted(tmp_path, operations)
+    assert (said, done) == ("after round 2", operations)
+    state = checkpoint.load_latest(tmp_path)
+    assert state is not None
+    resumed = Experiment(small.config("fedavg"))
+    resumed.load_state_dict(state)
+    quiet = run(small.config("fedavg"))[0]
+    assert resumed.round == 2
+    assert resumed.run().weights_sha256 == quiet.weights_sha256

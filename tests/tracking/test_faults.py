@@ -65,6 +65,7 @@ def complete(folder: Path, result: Result) -> bool:
         return whole(mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db"), result)
 
 
+@pytest.mark.slow
 def test_a_locked_store_is_waited_for_and_then_passed_by(
     out: Path, caplog: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

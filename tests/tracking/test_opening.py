@@ -96,6 +96,7 @@ def test_a_dead_database_is_said_at_once(bare: Path, driver: str, monkeypatch: p
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_callers_process_is_as_before(out: Path) -> None:
     with library():
         pass

@@ -79,7 +79,8 @@ def preset(folder: Path, **fleet: object) -> Path:
 def test_workers_never_touch_the_store(
     server: Server, bare: Path, ray_cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relay before the server notes the process behind each connection: it is this one, always."""
+    """A relay before the server notes the process behind each connection: it is this one, always. Nor does a
+    worker that has not heard of the server make a store of its own."""
     with Relay(server.port) as relay:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{relay.port}")
         spread = preset(bare, kind="ray", client_actors=2, cpus_per_actor=0.5)
@@ -88,6 +89,7 @@ def test_workers_never_touch_the_store(
         plan = SweepConfig(name="pids", preset=str(preset(bare)), grid={"seed": (5, 6)})
         assert list(rayfl.sweep(plan, out=bare / "sweep")["status"]) == ["FINISHED"] * 2
         assert relay.processes == {os.getpid()}
+    assert not list(bare.rglob("mlflow.db"))
 
 
 def refused(capsys: pytest.CaptureFixture[str], bare: Path, *settings: str) -> str:

@@ -1,0 +1,205 @@
+"""FedSGA's main server: one model for features of all depths, one step on everybody's batches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rayfl import cutting, roles, tree
+from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead
+from rayfl.algorithms.sga.interfaces import HEAD, SIGNAL, Part, evaluating, segment
+from rayfl.algorithms.sga.linear_probe import probe_losses
+from rayfl.algorithms.sga.messages import DeepBatch, Probe, ProbeLosses
+from rayfl.algorithms.sga.prototypes import PrototypeMemory, Prototypes
+from rayfl.algorithms.sga.signals import Signal, pooled
+from rayfl.cutting import Values
+from rayfl.host import Host
+from rayfl.messages import Gradient, Update, Weights
+from rayfl.roles import per_client
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """One client's batch after the forward pass."""
+
+    inputs: Values
+    loss: Tensor
+
+
+class HarmonisingServer(roles.MainServer):
+    """Holds the blocks above the shallowest candidate, the harmoniser and the prototypes."""
+
+    def __init__(self, host: Host, index: int) -> None:
+        super().__init__(host, index)
+        config, head = self.config, host.parts["main"][-1]
+        assert isinstance(head, Harmoniser | PlainHead)
+        like = head.classifier.weight.detach()
+        self.memory = PrototypeMemory(host.facts.num_classes, head.d_z, config.proto_momentum, like)
+        self.depths: dict[int, int] = {}
+        below = host.parts["client"]
+        signal = below.get_submodule(SIGNAL)
+        assert isinstance(below, Part)
+        assert isinstance(signal, Signal)
+        self.below, self.signal = below, signal
+
+    def start_round(self, t: int) -> None:
+        super().start_round(t)
+        self.depths = {}
+
+    def prototypes(self) -> Prototypes:
+        """Those that hold through this round."""
+        return self.memory.current
+
+    @per_client
+    def train_step(self, batches: Mapping[int, DeepBatch]) -> dict[int, Gradient]:
+        """One step on the clients' losses; each client gets the gradient of its own."""
+        assert self.learner is not None
+        if not batches:
+            return {}
+        self.depths.update({client: batch.depth for client, batch in batches.items()})
+        masses = {client: self.config.mass(self.facts.num_samples[client]) for client in batches}
+        total = sum(masses.values())
+        shares = {client: mass / total for client, mass in masses.items()}
+        if self.config.server_reduce == "sum":
+            shares = dict.fromkeys(batches, 1.0)
+        gradients: dict[int, Gradient] = {}
+        for group in self._groups(batches):
+            passed = self._forward(group)
+            loss = torch.stack([passed[client].loss * shares[client] for client in passed]).sum()
+            loss.backward()
+            for client, one in passed.items():
+                gradients[client] = self._answer(one.inputs, shares[client])
+        if self.config.server_reduce == "block_mean":
+            self._rescale({client: batches[client].depth for client in batches}, masses)
+        self.learner.step()
+        if self.config.proto_update == "step":
+            self.memory.move()
+        return {client: gradients[client] for client in batches}
+
+    def _groups(self, batches: Mapping[int, DeepBatch]) -> list[dict[int, DeepBatch]]:
+        """What goes through the model at once: one client, or all of the same depth."""
+        if self.config.server_bn == "per_client":
+            return [{client: batch} for client, batch in batches.items()]
+        groups: dict[int, dict[int, DeepBatch]] = {}
+        for client, batch in batches.items():
+            groups.setdefault(batch.depth, {})[client] = batch
+        return [groups[depth] for depth in sorted(groups)]
+
+    def _forward(self, group: Mapping[int, DeepBatch]) -> dict[int, _Passed]:
+        inputs = {client: cutting.entering(batch.activations) for client, batch in group.items()}
+        depth = next(iter(group.values())).depth
+        several = len(group) > 1
+        merged = cutting.merged(list(inputs.values())) if several else next(iter(inputs.values()))
+        embedded = self._embed(merged, depth)
+        sizes = [len(batch.labels) for batch in group.values()]
+        passed = {}
+        for client, part in zip(group, embedded.split(sizes), strict=True):
+            labels = group[client].labels
+            self.memory.add(part, labels)
+            loss = self.host.loss(self._logits(part), labels)
+            if self.config.align:
+                prototypes = self.memory.current
+                loss = loss + self.config.align * prototypes.contrastive_loss(
+                    part.to(prototypes.directions.dtype), labels, self.config.tau_a
+                )
+            passed[client] = _Passed(inputs[client], loss)
+        return passed
+
+    @property
+    def head(self) -> Harmoniser | PlainHead:
+        """The harmoniser in training."""
+        assert self.learner is not None
+        head = self.learner.model[-1]
+        assert isinstance(head, Harmoniser | PlainHead)
+        return head
+
+    def _embed(self, features: Values, depth: int) -> Tensor:
+        """Features that left a client at candidate ``depth``, through the rest of the backbone, to Z."""
+        assert self.learner is not None
+        assert isinstance(self.learner.model, Part)
+        with self.host.autocast():
+            if self.learner.model.ends:
+                below = self.learner.model.ends[depth - 1]
+                features = self.learner.forward(features, slice(below, -1))
+            else:
+                assert isinstance(features, Tensor)
+                features = pooled(features, self.signal.pool, self.signal.num_prompts)
+            assert isinstance(features, Tensor)
+            return self.head.embed(features, depth)
+
+    def _logits(self, embedded: Tensor) -> Tensor:
+        with self.host.autocast():
+            logits: Tensor = self.head.classifier(embedded)
+        return logits
+
+    @staticmethod
+    def _answer(inputs: Values, share: float) -> Gradient:
+        gradients = cutting.gradients(inputs)
+        return Gradient(gradients if share == 1.0 else cutting.each(lambda g: g / share, gradients))
+
+    def _rescale(self, depths: Mapping[int, int], masses: Mapping[int, float]) -> None:
+        """From shares of all present to shares of those whose features pass through a block."""
+        assert self.learner is not None
+        assert isinstance(self.learner.model, Part)
+        part, total = self.learner.model, sum(masses.values())
+        for number in range(2, len(part.ends) + 1):
+            passing = sum(masses[client] for client, depth in depths.items() if depth < number)
+            if 0 < passing < total:
+                for block in part[part.ends[number - 2] : part.ends[number - 1]]:
+                    for parameter in block.parameters():
+                        if parameter.grad is not None:
+                            parameter.grad.mul_(total / passing)
+
+    @per_client
+    def losses(self, probes: Mapping[int, Probe]) -> dict[int, ProbeLosses]:
+        """What the classes cost from either depth of each probe, without training on it."""
+        assert self.learner is not None
+        if self.config.probe == "linear":
+            how = self.signal.pool, self.signal.num_prompts
+            return probe_losses(probes, self.facts.num_classes, lambda z: pooled(z, *how))
+        reference = self.config.reference(len(self.below.ends))
+        found = {}
+        with evaluating(self.learner.model):
+            for client, probe in probes.items():
+                pair = [(probe.shallow, 1), (probe.reference, reference)]
+                logits = [self._logits(self._embed(features, depth)) for features, depth in pair]
+                found[client] = ProbeLosses(*(self._mean_loss(each, probe.labels) for each in logits))
+        return found
+
+    def _mean_loss(self, logits: Tensor, labels: Tensor) -> float:
+        return self.host.task.loss(logits, labels, "mean").item()
+
+    def copy(self, number: int, present: Mapping[int, None]) -> Update:
+        """The server's blocks between two candidates, with the mass of the clients it trained them for."""
+        assert self.learner is not None
+        assert isinstance(self.learner.model, Part)
+        passed = [client for client in present if 0 < self.depths.get(client, 0) < number]
+        if not passed or not self.learner.model.ends:
+            return Update({}, 0.0)
+        travelling = self.host.travels(self.learner.state)
+        weights = {name: travelling[name] for name in segment(self.below, number) if name in travelling}
+        mass = sum(self.config.mass(self.facts.num_samples[client]) for client in passed)
+        return Update(tree.clone(weights), mass)
+
+    def adopt(self, shared: Weights) -> None:
+        """Close the round: go on from the averaged blocks, and let the prototypes move."""
+        self.finish_round()
+        shared = self.host.travels(shared)
+        self.current = {name: shared.get(name, value) for name, value in self.current.items()}
+        self.memory.move()
+
+    def view(self, depth: int) -> Weights:
+        """What of the model clients don't get from the fed server, as met by features of a candidate ``depth``."""
+        shared = self.host.travels(self.host.initial("client"))
+        above = {name: value for name, value in self.current.items() if name not in shared}
+        return {**above, f"{HEAD}.depth": torch.tensor(depth)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "memory": self.memory.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        rest = dict(state)
+        self.memory.load_state_dict(rest.pop("memory"))
+        super().load_state_dict(rest)
