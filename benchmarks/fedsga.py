@@ -2,8 +2,8 @@
 
     python -m benchmarks.fedsga [--json] [--clients 20] [--samples 128] [--rounds 5]
 
-ResNet-18 on 3x32x32 images in this process, one thread, batches of 32; the defaults of FedSGA, so one round in
-five calibrates. The shares are of the time of all rounds together.
+ResNet-18 on 3x32x32 images in this process, one thread, batches of 32, FedSGA's defaults: one round in five
+calibrates. Shares are of the time of all timed rounds together.
 """
 
 import argparse

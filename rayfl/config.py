@@ -75,10 +75,16 @@ class ExperimentConfig:
     def cell_hash(self) -> str:
         """The name of this experiment's results: a hash of all that may change them.
 
-        So not of tracking, nor of where data were prepared from and how far ahead they are read.
+        So not of tracking, nor of where data were prepared from and how far ahead they are read; files that
+        their content is known of may lie anywhere.
         """
         content = {key: value for key, value in self.to_dict().items() if key != "tracking"}
-        del content["data"]["source"], content["data"]["prefetch"]
+        data, model = content["data"], content["model"]
+        del data["source"], data["prefetch"]
+        if data["partition"]["file_hash"] is not None:
+            del data["partition"]["path"]
+        if model["weights_hash"] is not None:
+            del model["weights"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 

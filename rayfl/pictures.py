@@ -47,7 +47,7 @@ class ByClient:
         if len(clients) <= MOST_NAMED:
             axes.set_yticks(range(len(clients)), [str(i) for i in clients], fontsize=6)
         seen = sorted({value for row in table for value in row if value == value})
-        counted = len(seen) <= MOST_NAMED and all(value.is_integer() for value in seen)
+        counted = len(seen) <= MOST_NAMED and all(float(value).is_integer() for value in seen)
         figure.colorbar(image, ax=axes, ticks=seen if counted else None)
 
 

@@ -47,7 +47,8 @@ def scores(federation: tiny.Federation) -> list[Any]:
     with fleet.phase("evaluation"):
         found = [fleet.gather(algorithm.clients.score(*algorithm.personal_model(federation.t)))]
         if not algorithm.personal:
-            found.append(fleet.gather(fleet.group("evaluator").score(*algorithm.global_model(federation.t))))
+            evaluators, versions = fleet.group("evaluator"), algorithm.versions(federation.t)
+            found += [fleet.gather(evaluators.score(*parts)) for _, parts in versions]
         fleet.settle()
     return [
         [(i, part.predictions.tolist(), part.loss) for i, pair in sorted(group.items()) for part in pair]

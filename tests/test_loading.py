@@ -327,7 +327,7 @@ def test_a_sweep_made_in_python_is_checked_too() -> None:
 
 
 def test_a_partition_file_is_known_by_what_it_holds(tmp_path: Path) -> None:
-    """Another file under the same name is another experiment."""
+    """Another file under the same name is another experiment; the same one elsewhere is the same."""
     path = tmp_path / "p.npz"
     source = {"data": {"num_clients": 2, "partition": {"kind": "file", "path": str(path)}}}
     found = []
@@ -336,6 +336,10 @@ def test_a_partition_file_is_known_by_what_it_holds(tmp_path: Path) -> None:
         found.append(load_experiment(source))
     assert found[0].cell_hash != found[1].cell_hash
     assert load_experiment(found[0]) == found[0]
+    elsewhere = path.rename(tmp_path / "q.npz")
+    moved = load_experiment(source, {"data.partition.path": str(elsewhere)})
+    assert moved.cell_hash == found[1].cell_hash
+    assert moved.data.partition.path == str(elsewhere)
 
 
 def test_methods_of_a_papers_table_that_are_yet_to_come_are_passed_by(

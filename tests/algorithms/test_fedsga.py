@@ -48,15 +48,15 @@ def without_own_blocks(state: tiny.State, last: str) -> tiny.State:
 LIMITS: list[dict[str, Any]] = [
     {"momentum": 0.9},
     {"optimizer": "adam", "lr": 0.01, "participation": 0.5},
-    {"sizes": (7, 3, 5), "weights": "uniform", "short_clients": "drop_out", "weight_decay": 0.01},
     {"sizes": (7, 3, 5), "weights": "uniform", "reset_optimizer": "keep", "momentum": 0.9},
+    {"sizes": (7, 3, 5), "weights": "uniform", "short_clients": "drop_out", "weight_decay": 0.01},
 ]
 
 
 @pytest.mark.parametrize("options", LIMITS, ids=lambda o: ",".join(map(str, o.values())))
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_without_everything_it_is_splitfed_joint(model: str, options: dict[str, Any]) -> None:
-    """Static cut, no prompts, no harmonisation: the same bits, at every cut, of one candidate or of several."""
+    """Static cut, no prompts, no harmonisation: the same bits at every cut, of one candidate or several."""
     last = {"mlp": "block2", "batch": "block3", "group": "block3"}[model]
     options = {"sizes": (6, 6, 6), "model": model, **options}
     for number, cut in enumerate(tiny.CUTS[model], start=1):
@@ -226,7 +226,7 @@ class ByHand:
                 self.seen[y] = True
 
     def average(self, models: Mapping[int, Any], depths: Mapping[int, int]) -> None:
-        """Each block of the clients: over the copies of those that ran it and, for the others, the server's."""
+        """Each block of the clients: over the copies of those that ran it; the server's for the others."""
         sizes = self.plan.facts.num_samples
         held = {n: v.clone() for n, v in self.shared.state_dict().items()}
         for place, (name, block) in enumerate(list(self.shared.named_children())[: self.ends[-1]]):

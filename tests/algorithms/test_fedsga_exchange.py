@@ -13,7 +13,6 @@ from test_fedsga import EQUAL, at_depths, plan_of
 from tiny import difference, identical
 from torch import Tensor
 
-from rayfl.algorithms.sga.harmoniser import Harmoniser
 from rayfl.algorithms.sga.main_server import HarmonisingServer
 from rayfl.messages import PooledUpdate
 from rayfl.shell import Shell
@@ -138,7 +137,7 @@ def test_labels_that_are_always_one(options: dict[str, Any], probe: str) -> None
 
 
 def test_what_a_probe_at_the_end_measures() -> None:
-    """Rows that the round left out, the client's own blocks as trained, the server's as trained, no average."""
+    """Rows that the round left out, the client's own blocks as trained, the server's as trained."""
     plan = plan_of((9, 6), "batch", p_ref=3, lr=0.5, beta=0.1, **ALWAYS)
     federation = tiny.Federation(plan)
     main, states, answers = federation.party("main"), {}, {}
@@ -215,7 +214,7 @@ def tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
 
 @pytest.mark.parametrize("options", [{}, {"probe": "start"}, {"client_aggregation": "none"}], ids=str)
 def test_prompts_never_leave(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In no message of a client, by name, by shape or by value: 5 prompts of 4 numbers are like nothing else."""
+    """In no message of a client, by name, by shape or by value."""
     sent: list[tuple[str, str, Tensor]] = []
     deliver = Shell._hand_over
 

@@ -1,8 +1,5 @@
-"""FedSGA with all that can be asked of it: every option, few samples, late clients, scoring, resuming, sizes."""
+"""FedSGA with all that can be asked of it: every option, few samples, late clients, layouts."""
 
-import io
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +7,11 @@ import pytest
 import tiny
 import torch
 from test_fedsga import EQUAL, SMALL, at_depths, plan_of
-from test_fleets import LAYOUTS, experiment, steps
+from test_fleets import LAYOUTS
 from tiny import difference, identical
 
-from rayfl import costs
 from rayfl.algorithms import ALGORITHMS
-from rayfl.config import ExperimentConfig
 from rayfl.errors import UserError
-from rayfl.experiment import Experiment
-from rayfl.loading.experiments import load_experiment
 
 OFTEN: dict[str, Any] = {"calib_every": 2, "calib_offset": 1}
 OPTIONS: list[dict[str, Any]] = [
@@ -207,7 +200,10 @@ def test_merged_passes_are_single_passes(model: str) -> None:
 
 def test_merged_passes_mix_statistics() -> None:
     """With BatchNorm it isn't."""
-    runs = [tiny.run(plan_of(EQUAL, "batch", server_bn=how, strategy="static", p_ref=1), 1) for how in ("per_client", "merged")]
+    plans = [
+        plan_of(EQUAL, "batch", server_bn=how, strategy="static", p_ref=1) for how in ("per_client", "merged")
+    ]
+    runs = [tiny.run(plan, 1) for plan in plans]
     names = [name for name in runs[0] if name.endswith("weight")]
     assert difference(*({n: run[n] for n in names} for run in runs)) > 1e-6
 
@@ -219,6 +215,25 @@ def test_prototypes_that_move_every_step() -> None:
         main = tiny.Federation(plan_of(EQUAL, proto_update=update, proto_momentum=0.0)).run(1).party("main")
         found[update] = main.prototypes().directions
     assert (found["round"] - found["step"]).abs().max() > 1e-6
+
+
+def test_local_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``bn: local``: a client is scored with its own statistics up to its depth, the server's above."""
+    at_depths(monkeypatch, (1, 2))
+    federation = tiny.Federation(plan_of((6, 6), "batch", bn="local")).run(2)
+    algorithm, fleet, plan = federation.algorithm, federation.fleet, federation.plan
+    scores = fleet.gather(algorithm.clients.score(*algorithm.personal_model(2)))
+    inputs, labels = plan.test.batch(np.arange(12), torch.float64, "cpu")
+    for i in range(2):
+        client, whole = federation.party("client", i), tiny.initial(plan).eval()
+        state = {**fleet.gather(algorithm.fed.weights()), **client.private}
+        state |= {name: value for name, value in client.kept.buffers.items() if name.startswith("block0")}
+        main = federation.party("main").current
+        state |= {name: value for name, value in main.items() if name not in state or "running" in name}
+        if i == 1:
+            state |= {name: client.kept.buffers[name] for name in client.kept.buffers}
+        whole.load_state_dict({**state, "harmoniser.depth": torch.tensor(i + 1)})
+        assert scores[i][0].loss == pytest.approx(12 * tiny.loss(whole(inputs), labels).item(), abs=1e-9)
 
 
 def prompts_scored(federation: tiny.Federation) -> torch.Tensor:
@@ -235,72 +250,6 @@ def test_prompts_of_the_scored_model() -> None:
     assert prompts_scored(without).abs().max() == 0
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the generated images are kept."""
-    return tmp_path_factory.mktemp("data")
-
-
-def of_images(folder: Path, **options: Any) -> Experiment:
-    """Four clients with generated images."""
-    return experiment(ALGORITHMS["fedsga"], folder, num_prompts=2, **SMALL, **OFTEN, **options)
-
-
-@pytest.mark.parametrize("options", [{"strategy": "random"}, {"eval_prompt": "own"}], ids=str)
-def test_scores_are_means_over_clients(options: dict[str, Any], folder: Path) -> None:
-    """Every client's model, at its depth, with the mean of the prompts or its own; by hand."""
-    running = of_images(folder, e_init_std=1.0, lr=0.3, **options)
-    row = steps(running, 4)[-1]
-    algorithm, data = running.algorithm, running.data
-    depths = running.fleet.gather(algorithm.fed.candidates())
-    prompts = running.fleet.gather(algorithm.clients.prompts())
-    mean = {"prompts.tokens": torch.stack([each["prompts.tokens"] for each in prompts.values()]).mean(0)}
-    inputs, labels = data.test.batch(np.arange(len(data.test)), torch.float64, "cpu")
-    right, loss = [], []
-    for client, depth in depths.items():
-        model = running.blueprint.model().double().eval()
-        shared = {
-            **running.fleet.gather(algorithm.fed.weights()),
-            **running.fleet.gather(algorithm.main.weights()),
-        }
-        own = prompts[client] if algorithm.personal else mean
-        model.load_state_dict({**shared, **own, "harmoniser.depth": torch.tensor(depth)})
-        with torch.no_grad():
-            logits = model(inputs)
-        right.append((logits.argmax(1) == labels).double().mean().item())
-        loss.append(tiny.loss(logits, labels).item())
-    assert row["global/test_accuracy"] == pytest.approx(np.mean(right), abs=1e-12)
-    assert row["global/test_loss"] == pytest.approx(np.mean(loss), abs=1e-9)
-    if not algorithm.personal:
-        assert len(set(depths.values())) > 1
-        shares = Counter(depths.values())
-        assert [share for share, _ in algorithm.versions(4)] == [shares[d] / 4 for d in sorted(shares)]
-
-
-RESUMED: list[dict[str, Any]] = [
-    {"probe": "end", "reset_optimizer": "keep", "momentum": 0.9},
-    {"obs_norm": "running_z", "probe": "linear", "dropout_rate": 0.5},
-    {"strategy": "random", "client_aggregation": "none", "proto_update": "step"},
-    {"bn": "local", "optimizer": "adam", "reset_optimizer": "keep", "lr": 0.01},
-]
-
-
-@pytest.mark.parametrize("options", RESUMED, ids=lambda o: ",".join(map(str, o.values())))
-def test_resumed_is_never_stopped(options: dict[str, Any], folder: Path) -> None:
-    """Rows, weights and bytes, from a state stored as plain tensors after round 2."""
-    whole = of_images(folder, **options)
-    steps(whole, 3)
-    stored = io.BytesIO()
-    torch.save(whole.state_dict(), stored)
-    expected = steps(whole, 2)
-    stored.seek(0)
-    resumed = of_images(folder, **options)
-    resumed.load_state_dict(torch.load(stored, weights_only=True))
-    assert steps(resumed, 2) == expected
-    assert identical(resumed.weights(), whole.weights())
-    assert resumed.ledger.bytes == whole.ledger.bytes
-
-
 SEALED: list[dict[str, Any]] = [
     {"calib_every": 1},
     {"calib_every": 1, "probe": "linear", "proto_update": "step", "server_bn": "merged"},
@@ -309,6 +258,7 @@ SEALED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["2 separate", "4 colocated", "one each, separate"])
 @pytest.mark.parametrize("options", SEALED, ids=lambda o: ",".join(map(str, o.values())))
 def test_sealed_is_local(options: dict[str, Any], layout: str) -> None:
@@ -318,81 +268,6 @@ def test_sealed_is_local(options: dict[str, Any], layout: str) -> None:
     assert identical(here.run(2).weights(), there.run(2).weights())
     assert here.algorithm.report(2) == there.algorithm.report(2)
     assert +here.fleet.ledger.bytes == +there.fleet.ledger.bytes
-
-
-LARGE = {
-    "resnet18": (
-        ["layer1", "layer2", "layer3"],
-        [f"layer{s}.{b}" for s in (1, 2, 3, 4) for b in (0, 1)],
-    ),
-    "vit_tiny": (["block.2", "block.5", "block.8"], [f"block.{i}" for i in range(12)]),
-}
-
-
-def large(folder: Path, model: str, side: int = 32, **options: Any) -> ExperimentConfig:
-    """Two clients with some images each."""
-    return load_experiment(
-        {},
-        {
-            "rounds": 1,
-            "tracking.enabled": False,
-            "data.name": "synthetic",
-            "data.synthetic": {
-                "num_train": 16,
-                "num_test": 4,
-                "num_classes": 3,
-                "height": side,
-                "width": side,
-            },
-            "data.num_clients": 2,
-            "data.root": str(folder),
-            "data.partition.min_size": 1,
-            "data.val_fraction": 0.0,
-            "model.name": model,
-            "model.width": 0.125 if model == "resnet18" else 1.0,
-            "algorithm.name": "fedsga",
-            "algorithm.strategy": "random",
-            **{f"algorithm.{key}": value for key, value in options.items()},
-        },
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("several", [0, 1], ids=["3 candidates", "many candidates"])
-@pytest.mark.parametrize("model", LARGE)
-def test_large_models(model: str, several: int, folder: Path) -> None:
-    """ResNet-18 with 3 candidates and with 8, ViT with 3 and with 12, two clients at depths of their own."""
-    names = LARGE[model][several]
-    running = Experiment(large(folder, model, candidates=names))
-    rows = list(running.rounds())
-    assert np.isfinite(list(rows[-1].values())).all()
-    found = {key.removeprefix("fedsga/clients_at/") for key in rows[-1] if "clients_at" in key}
-    assert len(found) == len(names) == (3, {"resnet18": 8, "vit_tiny": 12}[model])[several]
-    depths = running.fleet.gather(running.algorithm.fed.candidates())
-    assert [rows[-1][f"fedsga/depth/client{i}"] for i in range(2)] == [depths[0], depths[1]]
-    assert rows[-1]["params/client"] < rows[0]["params/client"] or set(depths.values()) == {len(names)}
-
-
-def test_three_candidates_by_default(folder: Path) -> None:
-    """ResNet-18's first three stages."""
-    running = Experiment(large(folder, "resnet18"))
-    names = [candidate.name for candidate in running.algorithm.interfaces]  # type: ignore[attr-defined]
-    assert names == ["layer1.1", "layer2.1", "layer3.1"]
-
-
-@pytest.mark.parametrize("strategy", ["static", "random", "adaptive"])
-def test_estimated_costs(strategy: str, folder: Path) -> None:
-    """Those of the run where depths don't follow values; where they do, the estimate says so."""
-    config = large(folder, "cnn", side=8, strategy=strategy, calib_every=1)
-    estimate = costs.estimate(config)
-    assert estimate.values_read is (strategy == "adaptive")
-    if strategy != "adaptive":
-        running = Experiment(config)
-        running.run()
-        real = {
-            line: size for line, size in running.ledger.bytes.items() if line.phase != "evaluation" and size
-        }
-        assert {line: size for line, size in estimate.ledger.bytes.items() if size} == real
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """From a request to a job, with the cluster left out."""
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
@@ -129,7 +130,8 @@ def test_no_wait_prints_the_id_alone(fake: FakeJobs, capsys: pytest.CaptureFixtu
     assert cli.main(["submit", "--no-wait", "--", "run", "fedavg.digits"]) == 0
     assert capsys.readouterr().out == "raysubmit_1\n"
     assert cli.main(["submit", "--no-wait", "--json", "--", "run", "fedavg.digits"]) == 0
-    assert '"id": "raysubmit_1", "status": "PENDING"' in capsys.readouterr().out
+    said = json.loads(capsys.readouterr().out)
+    assert (said["id"], said["status"]) == ("raysubmit_1", "PENDING")
 
 
 def test_json_stands_alone_on_stdout(fake: FakeJobs, capsys: pytest.CaptureFixture[str]) -> None:

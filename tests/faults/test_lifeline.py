@@ -100,5 +100,5 @@ def test_sweeps_and_searches_look_between_steps(line: Lifeline, ends: dict[str, 
     watch = Watch()
     watch.on_step_begin(0, [])
     ends["raylet"].close()
-    with pytest.raises(RunFailed, match="raylet .* is gone: issue the same command again"):
+    with pytest.raises(RunFailed, match=r"raylet .* is gone: issue the same command again"):
         watch.on_step_begin(1, [])

@@ -108,7 +108,7 @@ def with_harmoniser(model: nn.Sequential, seed: int) -> Backbone:
 
 @contextmanager
 def _drawing(seed: int) -> Iterator[torch.Generator]:
-    """The stream of the method's own layers; torch's layers, which draw when made, don't touch the caller's."""
+    """The stream of the method's own layers. Torch's, which draw when made, leave the caller's alone."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, "fedsga layers"))
         yield generator(seed, "fedsga")

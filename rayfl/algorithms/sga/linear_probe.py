@@ -16,6 +16,8 @@ def probe_losses(
     probes: Mapping[int, Probe], num_classes: int, pool: Callable[[Tensor], Tensor]
 ) -> dict[int, ProbeLosses]:
     """Each client's cross-entropy at both depths of its second half, by probes fitted to all first halves."""
+    if not probes:
+        return {}
     found: list[dict[int, float]] = []
     for side in ("shallow", "reference"):
         features = {client: pool(getattr(probe, side)).double() for client, probe in probes.items()}

@@ -191,7 +191,7 @@ class HarmonisingServer(roles.MainServer):
         self.memory.move()
 
     def view(self, depth: int) -> Weights:
-        """What of the model clients don't get from the fed server, as met by features of a candidate ``depth``."""
+        """What of the model the fed server doesn't hold, as met by features of a candidate ``depth``."""
         shared = self.host.travels(self.host.initial("client"))
         above = {name: value for name, value in self.current.items() if name not in shared}
         return {**above, f"{HEAD}.depth": torch.tensor(depth)}

@@ -140,3 +140,8 @@ def test_float32_features() -> None:
     right = probe_losses(given, Y, pooled)
     for client, losses in probe_losses(single, Y, pooled).items():
         assert losses.shallow == pytest.approx(right[client].shallow, abs=1e-4)
+
+
+def test_nobody_to_judge() -> None:
+    """As when every client of a calibration round failed to show up."""
+    assert probe_losses({}, Y, pooled) == {}
