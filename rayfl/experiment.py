@@ -116,7 +116,7 @@ class Experiment:
     @property
     def personal(self) -> bool:
         """Whether scoring goes by clients."""
-        return self.algorithm.personal or self.config.model.bn == "local"
+        return self.algorithm.is_personal(self.config.algorithm) or self.config.model.bn == "local"
 
     def _warn(self) -> None:
         facts, config = self.blueprint.facts, self.config.algorithm

@@ -26,7 +26,7 @@ class Algorithm:
     MainServer: type[roles.MainServer] | None = None
     EdgeServer: type[roles.EdgeServer] | None = None
 
-    personal: bool = False
+    personal: ClassVar[bool] = False
     """Whether each client has its own version of the model, so that scoring goes by clients."""
     pictures: ClassVar[Mapping[str, Picture]] = {}
     """Drawn when a run ends, by name."""
@@ -47,6 +47,11 @@ class Algorithm:
         """The classes of the parties by role."""
         parties = {"client": cls.Client, "edge": cls.EdgeServer, "main": cls.MainServer, "fed": cls.FedServer}
         return {role: party for role, party in parties.items() if party is not None}
+
+    @classmethod
+    def is_personal(cls, config: Any) -> bool:
+        """Whether scoring goes by clients under this config: by default as ``personal`` says."""
+        return cls.personal
 
     @classmethod
     def extended(cls, config: Any, model: nn.Sequential, shape: Shape, seed: int) -> nn.Sequential:

@@ -68,7 +68,10 @@ class FedSGA(Algorithm):
     def __init__(self, config: Any, fleet: Fleet) -> None:
         super().__init__(config, fleet)
         self.interfaces = interfaces.named(fleet.blueprint.model())
-        self.personal = config.client_aggregation == "none" or config.eval_prompt == "own"
+
+    @classmethod
+    def is_personal(cls, config: Config) -> bool:
+        return config.client_aggregation == "none" or config.eval_prompt == "own"
 
     @classmethod
     def extended(cls, config: Config, model: nn.Sequential, shape: Shape, seed: int) -> nn.Sequential:

@@ -1,7 +1,8 @@
 """What an experiment will cost, without data and without training."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rayfl.config import ExperimentConfig
@@ -79,7 +80,8 @@ def estimate(config: ExperimentConfig, accounting: str = "counted", tick: Tick |
         raise unknown("accounting", accounting, ACCOUNTINGS)
     plan = make_plan(config)
     with EmptyArithmetic() as arithmetic:
-        sides, memory = measure(config, plan)
+        with _without_content(config.algorithm.name):
+            sides, memory = measure(config, plan)
         if accounting == "paper_hsfp":
             ledger = paper_hsfp(config, sides[0])
         else:
@@ -91,16 +93,22 @@ def count(blueprint: Blueprint, rounds: int, tick: Tick | None = None) -> Ledger
     """The ledger after the method's own rounds on tensors without content."""
     fleet = PhantomFleet(blueprint)
     algorithm = blueprint.algorithm(blueprint.config, fleet)
-    try:
+    with _without_content(blueprint.config.name):
         for t in range(1, rounds + 1):
             fleet.begin_round(t)
             algorithm.round(t)
             fleet.settle()
             if tick is not None:
                 tick(t, rounds)
+    return fleet.ledger
+
+
+@contextmanager
+def _without_content(method: str) -> Iterator[None]:
+    try:
+        yield
     except RuntimeError as error:
         raise UserError(
-            f"method '{blueprint.config.name}' can't do without the content of its tensors ({error}): run it "
-            f"for a few rounds instead"
+            f"method '{method}' can't do without the content of its tensors ({error}): run it for a few "
+            f"rounds instead"
         ) from error
-    return fleet.ledger

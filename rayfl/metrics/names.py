@@ -42,7 +42,7 @@ def reported(config: ExperimentConfig) -> list[str]:
 def _evaluated(config: ExperimentConfig, federated: data.FederatedData) -> set[str]:
     test, dangerous = federated.test, dangerous_classes(federated.test, config.benign)
     on_test = _empty(test, len(test))
-    if algorithms.find(config.algorithm.name).personal or config.model.bn == "local":
+    if algorithms.find(config.algorithm.name).is_personal(config.algorithm) or config.model.bn == "local":
         own = {i: len(rows) for i, rows in enumerate(federated.client_test_indices)}
         scores = {i: (on_test, _empty(test, num_rows)) for i, num_rows in own.items()}
         return set(of_personal_models(scores, federated, dangerous)[0])

@@ -117,7 +117,9 @@ def _check_validation(config: ExperimentConfig) -> None:
             "a search chooses on validation rows, got data.val_fraction=0: set it to e.g. 0.1 (test rows are "
             "for the chosen one)"
         )
-    personal = algorithms.find(config.algorithm.name).personal or config.model.bn == "local"
+    personal = (
+        algorithms.find(config.algorithm.name).is_personal(config.algorithm) or config.model.bn == "local"
+    )
     if personal:
         raise UserError(
             f"personal models ({config.algorithm.name}, model.bn={config.model.bn}) are not scored on "

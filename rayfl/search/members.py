@@ -84,7 +84,7 @@ class MemberWork:
         self._experiments: dict[str, Experiment] = {}
         self._rows: dict[str, Any] = {}
         self._unsent: dict[str, list[dict[str, float]]] = {}
-        """Rounds of an earlier call, whose driver may have died before it wrote down what it heard of them."""
+        """Rounds of an earlier call, whose driver may have died before it wrote them down."""
         self._stack = contextlib.ExitStack()
         self._given: dict[str, Any] | None = None
 

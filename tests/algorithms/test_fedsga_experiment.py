@@ -50,7 +50,7 @@ def test_scores_are_means_over_clients(options: dict[str, Any], folder: Path) ->
             **running.fleet.gather(algorithm.fed.weights()),
             **running.fleet.gather(algorithm.main.weights()),
         }
-        own = prompts[client] if algorithm.personal else mean
+        own = prompts[client] if algorithm.is_personal(algorithm.config) else mean
         model.load_state_dict({**shared, **own, "harmoniser.depth": torch.tensor(depth)})
         with torch.no_grad():
             logits = model(inputs)
@@ -58,7 +58,7 @@ def test_scores_are_means_over_clients(options: dict[str, Any], folder: Path) ->
         loss.append(tiny.loss(logits, labels).item())
     assert row["global/test_accuracy"] == pytest.approx(np.mean(right), abs=1e-12)
     assert row["global/test_loss"] == pytest.approx(np.mean(loss), abs=1e-9)
-    if not algorithm.personal:
+    if not algorithm.is_personal(algorithm.config):
         assert len(set(depths.values())) > 1
         shares = Counter(depths.values())
         assert [share for share, _ in algorithm.versions(2)] == [shares[d] / 4 for d in sorted(shares)]

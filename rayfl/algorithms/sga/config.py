@@ -58,7 +58,8 @@ class SGAConfig(TrainingConfig):
     """Calibrate in rounds t with t mod calib_every = calib_offset mod calib_every."""
     probe: Literal["end", "linear", "start"] = "end"
     """Losses that are compared: of the server's path after the round's training on a batch left out of it; of
-    linear probes on the features; or of the server's path at the start, where both are the same function."""
+    linear probes on the features; or of the server's path at the start, where both are the same function (its
+    labels too serve from the next round on)."""
     num_prompts: Annotated[int, Ge(0)] = 4
     """Private prompts m per client."""
     cnn_prompt: Literal["attn", "add_mean", "pad", "none"] = "attn"

@@ -1,5 +1,6 @@
 """FedSGA's fed server: decides depths, learns from verdicts, averages blocks over all their copies."""
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -59,6 +60,8 @@ class DecidingServer(roles.FedServer):
             self._observe(observations)
             for client, inputs in self.observed.items():
                 r = self._estimate(client, torch.tensor([inputs], dtype=torch.float64)).item()
+                # Of what has diverged nothing is known; the round goes on to where that is said.
+                r = r if math.isfinite(r) else 0.0
                 decisions[client] = Decision(r, policy.depth(r, config.rho, self.num_candidates))
                 self.sufficiency[client] = r
             if decisions:

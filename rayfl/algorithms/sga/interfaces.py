@@ -21,6 +21,9 @@ from rayfl.seeding import derive, generator
 PROMPTS, SIGNAL, HEAD = "prompts", "signal", "harmoniser"
 
 
+_known_shapes: dict[object, list[tuple[int, ...]]] = {}
+
+
 class Interfaces(Backbone):
     """A backbone that knows its candidate cuts; called, it goes through all of its blocks."""
 
@@ -53,11 +56,10 @@ def extended(config: SGAConfig, model: nn.Sequential, input_shape: Shape, seed: 
     Raises UserError for candidates that are no cuts, and for a model that doesn't end on a linear layer.
     """
     names = models.block_names(model)
-    costs = models.block_costs(model, input_shape)
     after = candidates(config, model)
     positions = places_of(names, after)
     config.reference(len(positions))
-    shapes = [_single(cost) for cost in costs]
+    shapes = _output_shapes(model, input_shape)
     pool = getattr(model[-1], "pool", "mean")
     blocks = list(model._modules.items())
     classifier, blocks[-1] = _without_classifier(model, blocks[-1])
@@ -207,9 +209,15 @@ def _prompt_kind(config: SGAConfig, shape: tuple[int, ...]) -> tuple[PromptKind 
     return config.cnn_prompt, 0 if config.cnn_prompt == "pad" else 1
 
 
-def _single(cost: models.BlockCost) -> tuple[int, ...]:
-    """The output shape of a block, () where it is several."""
-    return tuple(size for size in cost.output_shape if isinstance(size, int))
+def _output_shapes(model: nn.Sequential, input_shape: Shape) -> list[tuple[int, ...]]:
+    """What each block puts out per sample, () where that is several tensors; remembered in this process."""
+    key = input_shape, repr(model)
+    if key not in _known_shapes:
+        _known_shapes[key] = [
+            tuple(size for size in cost.output_shape if isinstance(size, int))
+            for cost in models.block_costs(model, input_shape)
+        ]
+    return _known_shapes[key]
 
 
 def _channels(shape: tuple[int, ...]) -> int:

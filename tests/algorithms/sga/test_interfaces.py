@@ -20,6 +20,23 @@ SHAPE, Y = (3, 16, 16), 5
 SMALL = {"resnet18": {"width": 0.125, "norm": "group"}, "vit_tiny": {"width": 0.34, "patch_size": 8}}
 
 
+COSTS: dict[Any, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def costs_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model's shapes are worked out once: that takes longer than all else here."""
+    work_out = interfaces.models.block_costs
+
+    def known(model: nn.Sequential, shape: tuple[int, ...]) -> Any:
+        key = tuple(block_names(model)), shape
+        if key not in COSTS:
+            COSTS[key] = work_out(model, shape)
+        return COSTS[key]
+
+    monkeypatch.setattr(interfaces.models, "block_costs", known)
+
+
 @functools.cache
 def built(name: str, pool: str) -> nn.Sequential:
     return build(ModelConfig(name=name, pool=pool, **SMALL[name]), SHAPE, Y, 3).double().eval()  # type: ignore[arg-type]
