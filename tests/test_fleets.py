@@ -45,7 +45,7 @@ def scores(federation: tiny.Federation) -> list[Any]:
     """Predictions and losses of the global model by slice and of the personal ones by client."""
     algorithm, fleet = federation.algorithm, federation.fleet
     with fleet.phase("evaluation"):
-        found = [fleet.gather(algorithm.clients.score(*algorithm.is_personal(algorithm.config)_model(federation.t)))]
+        found = [fleet.gather(algorithm.clients.score(*algorithm.personal_model(federation.t)))]
         if not algorithm.is_personal(algorithm.config):
             evaluators, versions = fleet.group("evaluator"), algorithm.versions(federation.t)
             found += [fleet.gather(evaluators.score(*parts)) for _, parts in versions]

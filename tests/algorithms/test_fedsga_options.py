@@ -80,7 +80,7 @@ def test_every_option_trains(options: dict[str, Any]) -> None:
     algorithm = federation.algorithm
     with federation.fleet.phase("evaluation"):
         if algorithm.is_personal(algorithm.config):
-            scores = [federation.fleet.gather(algorithm.clients.score(*algorithm.is_personal(algorithm.config)_model(3)))]
+            scores = [federation.fleet.gather(algorithm.clients.score(*algorithm.personal_model(3)))]
         else:
             versions = algorithm.versions(3)
             assert sum(share for share, _ in versions) == pytest.approx(1.0)
@@ -222,7 +222,7 @@ def test_local_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     at_depths(monkeypatch, (1, 2))
     federation = tiny.Federation(plan_of((6, 6), "batch", bn="local")).run(2)
     algorithm, fleet, plan = federation.algorithm, federation.fleet, federation.plan
-    scores = fleet.gather(algorithm.clients.score(*algorithm.is_personal(algorithm.config)_model(2)))
+    scores = fleet.gather(algorithm.clients.score(*algorithm.personal_model(2)))
     inputs, labels = plan.test.batch(np.arange(12), torch.float64, "cpu")
     for i in range(2):
         client, whole = federation.party("client", i), tiny.initial(plan).eval()
