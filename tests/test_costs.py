@@ -65,7 +65,9 @@ def counted(plan: Blueprint, rounds: int = 3) -> tuple[Ledger, EmptyArithmetic]:
         return count(phantom(hollow), rounds), arithmetic
 
 
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["float64", *(pytest.param(name, marks=pytest.mark.slow) for name in ("float32", "bfloat16"))]
+)
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_estimate_is_the_ledger(method: str, dtype: str) -> None:
     """Every line of every round, with unequal clients, half of them at a time, and optimiser state."""
@@ -78,7 +80,8 @@ def test_estimate_is_the_ledger(method: str, dtype: str) -> None:
     assert not arithmetic.was_read
 
 
-@pytest.mark.parametrize("bn", [pytest.param("average", marks=pytest.mark.slow), "local"])
+@pytest.mark.parametrize("bn", ["average", "local"])
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_batch_norm_statistics_travel_or_stay(method: str, bn: str) -> None:
     """Buffers of both dtypes are counted where they are averaged and only there."""

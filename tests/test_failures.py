@@ -72,7 +72,7 @@ def test_the_error_says_who_when_and_where(method: str, call: str) -> None:
     assert "in deep_down" in text
 
 
-@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("after", [pytest.param(0, marks=pytest.mark.slow), 1])
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_skipping_goes_on(method: str, after: int) -> None:
     """With ``skip`` the round loses that client alone, is finite, and the client is back in the next one."""

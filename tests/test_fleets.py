@@ -72,7 +72,7 @@ def reference(method: str, bn: str) -> tuple[Any, ...]:
     ("layout", "bn"),
     [
         ("4 separate, 2 shards", "average"),
-        ("2 separate", "local"),
+        pytest.param("2 separate", "local", marks=pytest.mark.slow),
         *(
             pytest.param(name, "average", marks=pytest.mark.slow)
             for name in LAYOUTS

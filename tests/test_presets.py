@@ -101,7 +101,16 @@ def test_search_files_load(file: str) -> None:
     assert search.name == file.removesuffix(".yaml")
 
 
-@pytest.mark.parametrize("file", [path.name for path in FILES if path.name not in SEARCHES])
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(path.name, marks=pytest.mark.slow)
+        if "_table" in path.name or "_figure" in path.name
+        else path.name
+        for path in FILES
+        if path.name not in SEARCHES
+    ],
+)
 def test_sweep_files_load(file: str) -> None:
     sweep = load_sweep(ROOT / "tune_configs" / file)
     assert sweep.name == file.removesuffix(".yaml")

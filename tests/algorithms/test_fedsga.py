@@ -53,7 +53,11 @@ LIMITS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", LIMITS, ids=lambda o: ",".join(map(str, o.values())))
+@pytest.mark.parametrize(
+    "options",
+    [*LIMITS[:2], *(pytest.param(options, marks=pytest.mark.slow) for options in LIMITS[2:])],
+    ids=lambda o: ",".join(map(str, o.values())),
+)
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_without_everything_it_is_splitfed_joint(model: str, options: dict[str, Any]) -> None:
     """Static cut, no prompts, no harmonisation: the same bits at every cut, of one candidate or several."""

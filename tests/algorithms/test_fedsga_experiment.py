@@ -37,7 +37,7 @@ def of_images(folder: Path, **options: Any) -> Experiment:
 def test_scores_are_means_over_clients(options: dict[str, Any], folder: Path) -> None:
     """Every client's model, at its depth, with the mean of the prompts or its own; by hand."""
     running = of_images(folder, e_init_std=1.0, lr=0.3, **options)
-    row = steps(running, 3)[-1]
+    row = steps(running, 4)[-1]
     algorithm, data = running.algorithm, running.data
     depths = running.fleet.gather(algorithm.fed.candidates())
     prompts = running.fleet.gather(algorithm.clients.prompts())
@@ -61,7 +61,7 @@ def test_scores_are_means_over_clients(options: dict[str, Any], folder: Path) ->
     if not algorithm.is_personal(algorithm.config):
         assert len(set(depths.values())) > 1
         shares = Counter(depths.values())
-        assert [share for share, _ in algorithm.versions(2)] == [shares[d] / 4 for d in sorted(shares)]
+        assert [share for share, _ in algorithm.versions(3)] == [shares[d] / 4 for d in sorted(shares)]
 
 
 RESUMED: list[dict[str, Any]] = [

@@ -13,6 +13,8 @@ from tiny import difference, identical
 from rayfl.algorithms import ALGORITHMS
 from rayfl.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 OFTEN: dict[str, Any] = {"calib_every": 2, "calib_offset": 1}
 OPTIONS: list[dict[str, Any]] = [
     *({"ablate": value} for value in ("all", "adapt", "suff_est", "harmon")),

@@ -11,6 +11,8 @@ import rayfl
 from rayfl.cli import main
 from rayfl.data import DataConfig, open_dataset
 
+pytestmark = pytest.mark.slow
+
 Said = pytest.CaptureFixture[str]
 
 

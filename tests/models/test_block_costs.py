@@ -19,6 +19,8 @@ from rayfl.models import (
     part_costs,
 )
 
+pytestmark = pytest.mark.slow
+
 CIFAR = (3, 32, 32)
 RESNET = ModelConfig(name="resnet18")
 

@@ -58,6 +58,7 @@ def test_slices_of_the_deeper_ones_are_the_whole(name: str) -> None:
             assert torch.equal(top(bottom(x)), model(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "norm"), VARIANTS)
 def test_split_step_has_the_gradients_of_the_whole(name: str, norm: str) -> None:
     """One process, no clone at the cut: an in-place layer on either side would show here."""

@@ -180,6 +180,8 @@ from rayfl.tracking import outbox
 sys.path.append(sys.argv[1])
 from small_run import config
 
+pytestmark = pytest.mark.slow
+
 outbox.SHARE = float("inf")
 moment, write = sys.argv[3], tracking.RunLog._write
 

@@ -10,6 +10,8 @@ from small_run import At, config, sql, stop
 from rayfl import runs, tracking
 from rayfl.tracking import outbox
 
+pytestmark = pytest.mark.slow
+
 
 def new_log(out: Path, parent: str | None = None) -> tracking.RunLog:
     store = tracking.prepare(f"sqlite:///{out}/mlflow.db", "rayfl", out / "mlartifacts")
