@@ -81,6 +81,7 @@ def test_the_cut_does_not_matter(method: str) -> None:
     assert all(difference(results[0], other) < 1e-12 for other in results[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [2, 3])
 @pytest.mark.parametrize("method", SPLIT)
 def test_sealed_is_local(method: str, cut: int) -> None:

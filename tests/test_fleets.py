@@ -20,7 +20,12 @@ from rayfl.messages import Gradient
 from rayfl.models import ModelConfig
 from rayfl.roles import SplitClient
 
-METHODS = list(ALGORITHMS)
+METHODS = [
+    name
+    if name in ("fedavg", "splitfed_v1", "hsfl", "fedsga")
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in ALGORITHMS
+]
 LAYOUTS: dict[str, dict[str, Any]] = {
     "2 colocated": {"client_actors": 2, "placement": "colocated"},
     "2 separate": {"client_actors": 2, "placement": "separate"},
@@ -91,6 +96,7 @@ def test_sealed_is_local(method: str, layout: str, bn: str) -> None:
     assert scores(federation) == scored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["2 colocated", "4 separate, 2 shards", "one each"])
 @pytest.mark.parametrize("method", ["fedavg", "splitfed_v1", "hierfl", "hsfl"])
 def test_more_clients_than_blocks(method: str, layout: str) -> None:

@@ -9,6 +9,8 @@ import torch
 from rayfl import metrics
 from rayfl.tasks import TASKS, ClassScore, MaskScore
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", range(3))
 def test_classes(seed: int) -> None:

@@ -69,6 +69,7 @@ LIBRARIES: list[tuple[str, str | None, dict[str, object]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "keys", "options"), LIBRARIES, ids=lambda value: str(value))
 def test_names_of_the_libraries(
     name: str, keys: str | None, options: dict[str, object], tmp_path: Path

@@ -90,6 +90,7 @@ def test_equal_depths_are_a_plain_average(monkeypatch: pytest.MonkeyPatch) -> No
     assert difference({name: after[name] for name in expected}, expected) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_one_step_does_not_depend_on_who_cuts_where(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal sizes, one step, e(p) = 0: the same averaged model; ``server_reduce: mean`` makes it depend."""
@@ -129,6 +130,7 @@ def test_a_probe_at_the_start_with_embeddings() -> None:
     assert 0 < max(abs(ratio - 1) for ratio in start) < 0.01 < max(abs(ratio - 1) for ratio in end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probe", ["end", "linear", "start"])
 @pytest.mark.parametrize("options", [{"p_ref": 1}, {"beta": 1e9}], ids=str)
 def test_labels_that_are_always_one(options: dict[str, Any], probe: str) -> None:

@@ -9,6 +9,8 @@ import pytest
 from rayfl.data import DataConfig, Partition, PartitionConfig, check_picture, describe, draw_partition
 from rayfl.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("n", "num_classes"), [(3, 10), (300, 40)])
 def test_any_size(tmp_path: Path, n: int, num_classes: int) -> None:

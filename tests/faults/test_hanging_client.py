@@ -132,6 +132,7 @@ def sealed(config: ExperimentConfig, plan: Blueprint) -> Fleet:
     return SealedFleet(plan, plan_layout(plan, small.APART), config.fleet)
 
 
+@pytest.mark.slow
 def test_raise_names_client_and_round_and_shows_where() -> None:
     """Though the client swallows the first exception; the alarm of others is left as it was."""
     before = signal.getsignal(signal.SIGALRM)

@@ -6,6 +6,8 @@ from torchvision.models import mobilenet_v3_small
 
 from rayfl.models import ModelConfig, block_names, build
 
+pytestmark = pytest.mark.slow
+
 
 def test_for_large_images_it_is_torchvisions() -> None:
     ours = build(ModelConfig(name="mobilenet_v3_small", stem="imagenet"), (3, 64, 64), 10, 0).eval()

@@ -6,6 +6,8 @@ import torchvision
 
 from rayfl.models import ModelConfig, block_names, build, model_costs, part_costs
 
+pytestmark = pytest.mark.slow
+
 CIFAR = (3, 32, 32)
 
 

@@ -7,6 +7,8 @@ import torch
 from rayfl.errors import UserError
 from rayfl.models import ModelConfig, block_names, build, cut, legal_cuts, model_costs
 
+pytestmark = pytest.mark.slow
+
 ENCODER = [
     "stem",
     *(f"layer{stage}.{i}" for stage, depth in enumerate((3, 4, 6, 3), 1) for i in range(depth)),

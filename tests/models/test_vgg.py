@@ -6,6 +6,8 @@ from torchvision.models.vgg import cfgs, make_layers, vgg11_bn
 
 from rayfl.models import ModelConfig, block_names, build, model_costs
 
+pytestmark = pytest.mark.slow
+
 
 def test_for_large_images_it_is_torchvisions() -> None:
     """At 224 px in size, and in what the convolutions make of an image."""

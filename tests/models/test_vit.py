@@ -6,6 +6,8 @@ import torch
 
 from rayfl.models import ModelConfig, block_names, build, cut, insert_prompts, model_costs
 
+pytestmark = pytest.mark.slow
+
 TINY = ModelConfig(name="vit_tiny", width=0.34)
 CIFAR = (3, 32, 32)
 

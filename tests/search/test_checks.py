@@ -22,6 +22,7 @@ def config(**settings: Any) -> ExperimentConfig:
     return load_experiment({}, {**BASE, "rounds": 3, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_names_are_those_of_real_rows(name: str) -> None:
     plan = config(**{"algorithm.name": name, "data.num_edges": 2})

@@ -22,6 +22,7 @@ from rayfl.experiment import Result
 from rayfl.tracking import address, outbox
 from rayfl.tracking.client import library
 
+pytestmark = pytest.mark.slow
 Log = pytest.LogCaptureFixture
 
 
@@ -179,9 +180,6 @@ from rayfl import runs, tracking
 from rayfl.tracking import outbox
 sys.path.append(sys.argv[1])
 from small_run import config
-
-pytestmark = pytest.mark.slow
-
 outbox.SHARE = float("inf")
 moment, write = sys.argv[3], tracking.RunLog._write
 
