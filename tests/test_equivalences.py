@@ -45,6 +45,7 @@ def test_splitfed_v1_is_fedavg(model: str, cut: int, optimizer: str, participati
     assert difference(split, fedavg(model, optimizer, participation)) < 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("model", "cuts"), CUT_PAIRS)
 def test_splitfed_u_is_fedavg(model: str, cuts: tuple[int, int], optimizer: str) -> None:

@@ -51,6 +51,7 @@ def plain(plan: tiny.Blueprint, rounds: int) -> tiny.State:
     return {**tiny.average(clients, shares), **tiny.average(edges, mass), **tiny.state_of(cloud)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["uniform", "size"])
 @pytest.mark.parametrize("intervals", [(1, 1), (2, 3), (3, 2), (50, 50)])
 @pytest.mark.parametrize("model", tiny.CUTS)

@@ -14,6 +14,7 @@ KEPT: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relay", ["server", "peer"])
 @pytest.mark.parametrize("config", KEPT, ids=["momentum", "adam", "schedule", "epochs"])
 @pytest.mark.parametrize("model", tiny.CUTS)

@@ -16,6 +16,8 @@ from rayfl.algorithms.sga.signals import Signal, pooled
 from rayfl.errors import UserError
 from rayfl.models import ModelConfig, block_names, build
 
+pytestmark = pytest.mark.slow
+
 SHAPE, Y = (3, 16, 16), 5
 SMALL = {"resnet18": {"width": 0.125, "norm": "group"}, "vit_tiny": {"width": 0.34, "patch_size": 8}}
 
