@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+# A shell that starts something in the background has it ignore Ctrl-C, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker has its own Ray, and leaves no note in a folder where another one's would look for it.
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="rayfl-")
