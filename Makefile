@@ -20,13 +20,13 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/rayfl sweep tune_configs/demo.yaml
 
-# The second part waits more than it computes: three at once are well served by two cores.
+# A file at a time per process in the second part: its tests share servers and clusters.
 test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray and not slow" -n 2 --dist worksteal
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "ray or slow" -n 3 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "ray or slow" -n 2 --dist loadfile
 
 clean:
 	rm -rf $(VENV) rayfl-results

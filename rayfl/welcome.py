@@ -37,7 +37,7 @@ def offer_demo() -> list[str]:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(f"SOURCE is missing: e.g. rayfl run {DEMO}")
     try:
-        answer = input("Run the 10-second demo now? [Y/n] ")
+        answer = input("Run a first one now, some seconds? [Y/n] ")
     except (EOFError, KeyboardInterrupt):
         print()
         return []
