@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rayfl import cutting, tree
+from rayfl.cutting import Values
 from rayfl.data.augment import augmentation
 from rayfl.data.prefetch import Stream
 from rayfl.evaluation import evaluate, whole
@@ -218,6 +219,11 @@ class MainServer(Role):
         inputs = cutting.entering(batch.activations)
         loss = self.host.loss(learner.forward(inputs), batch.labels)
         loss.backward(torch.full_like(loss, share))
+        return self.answer(inputs, share)
+
+    @staticmethod
+    def answer(inputs: Values, share: float) -> Gradient:
+        """The whole gradient at the cut, of which ``share`` has reached the received ``inputs``."""
         gradients = cutting.gradients(inputs)
         return Gradient(gradients if share == 1.0 else cutting.each(lambda g: g / share, gradients))
 

@@ -34,8 +34,10 @@ FAMILIES: dict[str, dict[str, type[Algorithm]]] = {
     "hierarchical split": {"hsfl": HSFL},
 }
 COMING = frozenset(
-    {"fedbabu", "fedgh", "fedas", "fedmut", "mu_splitfed", "multisfl"}
-    | {"fedproto", "fedgen", "feddf", "heterosfl"}
+    (
+        *("fedbabu", "fedgh", "fedas", "fedmut", "mu_splitfed", "multisfl"),
+        *("fedproto", "fedgen", "feddf", "heterosfl"),
+    )
 )
 """Methods of the papers' tables that rayfl doesn't have yet: sweeps pass them by."""
 ALGORITHMS = {name: method for family in FAMILIES.values() for name, method in family.items()}

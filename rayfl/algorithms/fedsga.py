@@ -31,19 +31,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
-from rayfl import tree
 from rayfl.algorithms.base import Algorithm
-from rayfl.algorithms.sga import interfaces
+from rayfl.algorithms.sga import extending, interfaces
 from rayfl.algorithms.sga.client import HELD_OUT, DepthClient
 from rayfl.algorithms.sga.config import SGAConfig
 from rayfl.algorithms.sga.fed_server import DecidingServer
 from rayfl.algorithms.sga.health import HEALTH, health, health_names
 from rayfl.algorithms.sga.main_server import HarmonisingServer
+from rayfl.algorithms.sga.prompts import of_nobody
 from rayfl.fleet import Fleet, Group, Parcel
-from rayfl.messages import Update, Weights
 from rayfl.models.blocks import Shape
 from rayfl.pictures import ByClient, Picture
 
@@ -75,7 +73,7 @@ class FedSGA(Algorithm):
 
     @classmethod
     def extended(cls, config: Config, model: nn.Sequential, shape: Shape, seed: int) -> nn.Sequential:
-        return interfaces.extended(config, model, shape, seed)
+        return extending.extended(config, model, shape, seed)
 
     @classmethod
     def cut(cls, config: Config, model: nn.Sequential) -> dict[str, nn.Sequential]:
@@ -121,20 +119,12 @@ class FedSGA(Algorithm):
     def versions(self, t: int) -> list[tuple[float, tuple[Any, ...]]]:
         """One per depth in use, by the share of clients there: the depth's embedding is all that differs."""
         in_use = Counter(self.gather(self.fed.candidates()).values())
-        shared, prompts = self.fed.weights(), self.scored_prompts()
+        own = self.gather(self.clients.prompts())
+        shared, prompts = self.fed.weights(), of_nobody(own, none=self.config.eval_prompt == "none")
         return [
             (count / len(self.clients), (shared, self.main.view(depth), prompts))
             for depth, count in sorted(in_use.items())
         ]
-
-    def scored_prompts(self) -> Weights:
-        """Prompts for a model of nobody in particular."""
-        own = self.gather(self.clients.prompts())
-        mean = tree.weighted_mean({i: Update(prompts, 1.0) for i, prompts in own.items()}, len(own))
-        assert mean is not None
-        if self.config.eval_prompt == "none":
-            return {name: torch.zeros_like(value) for name, value in mean.weights.items()}
-        return mean.weights
 
     @classmethod
     def reported(cls, config: Config, model: nn.Sequential, num_clients: int, rounds: int) -> Iterable[str]:

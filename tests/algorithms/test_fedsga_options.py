@@ -239,7 +239,8 @@ def test_local_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prompts_scored(federation: tiny.Federation) -> torch.Tensor:
-    tokens: torch.Tensor = federation.algorithm.scored_prompts()["prompts.tokens"]  # type: ignore[attr-defined]
+    _, (*_, prompts) = federation.algorithm.versions(federation.t)[0]
+    tokens: torch.Tensor = prompts["prompts.tokens"]
     return tokens
 
 
@@ -286,3 +287,13 @@ def test_refusals(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
         tiny.Federation(plan_of(EQUAL, **options))
     assert "\n" not in str(caught.value)
+
+
+def test_without_prompts_nothing_of_them_drifts() -> None:
+    """q := 0 from the first round on, where feature drift still counts as 1."""
+    federation = tiny.Federation(tiny.blueprint("fedsga", model="group", ablate="adapt")).run(1)
+    first = federation.party("fed").observed
+    assert {(delta, q) for _, delta, q, _ in first.values()} == {(1.0, 0.0)}
+    later = federation.run(1).party("fed").observed
+    assert {q for _, _, q, _ in later.values()} == {0.0}
+    assert all(0 < delta != 1 for _, delta, _, _ in later.values())

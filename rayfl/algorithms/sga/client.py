@@ -95,7 +95,7 @@ class DepthClient(roles.SplitClient):
 
     def _prompt_drift(self, relative: bool, first: bool) -> Tensor | None:
         if not self.private:
-            return None if first else torch.zeros(())
+            return torch.zeros(())
         tokens = self._tokens()
         scores = torch.zeros(len(tokens)).to(tokens) if self.scores is None else self.scores
         descriptor = prompting.descriptor(tokens, self._alpha(scores))

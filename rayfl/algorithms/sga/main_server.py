@@ -13,6 +13,7 @@ from rayfl.algorithms.sga.interfaces import HEAD, SIGNAL, Part, evaluating, segm
 from rayfl.algorithms.sga.linear_probe import probe_losses
 from rayfl.algorithms.sga.messages import DeepBatch, Probe, ProbeLosses
 from rayfl.algorithms.sga.prototypes import PrototypeMemory, Prototypes
+from rayfl.algorithms.sga.reducing import rescale, together
 from rayfl.algorithms.sga.signals import Signal, pooled
 from rayfl.cutting import Values
 from rayfl.host import Host
@@ -65,27 +66,19 @@ class HarmonisingServer(roles.MainServer):
         if self.config.server_reduce == "sum":
             shares = dict.fromkeys(batches, 1.0)
         gradients: dict[int, Gradient] = {}
-        for group in self._groups(batches):
+        for group in together(batches, merged=self.config.server_bn == "merged"):
             passed = self._forward(group)
             loss = torch.stack([passed[client].loss * shares[client] for client in passed]).sum()
             loss.backward()
             for client, one in passed.items():
-                gradients[client] = self._answer(one.inputs, shares[client])
+                gradients[client] = self.answer(one.inputs, shares[client])
         if self.config.server_reduce == "block_mean":
-            self._rescale({client: batches[client].depth for client in batches}, masses)
+            assert isinstance(self.learner.model, Part)
+            rescale(self.learner.model, {client: batches[client].depth for client in batches}, masses)
         self.learner.step()
         if self.config.proto_update == "step":
             self.memory.move()
         return {client: gradients[client] for client in batches}
-
-    def _groups(self, batches: Mapping[int, DeepBatch]) -> list[dict[int, DeepBatch]]:
-        """What goes through the model at once: one client, or all of the same depth."""
-        if self.config.server_bn == "per_client":
-            return [{client: batch} for client, batch in batches.items()]
-        groups: dict[int, dict[int, DeepBatch]] = {}
-        for client, batch in batches.items():
-            groups.setdefault(batch.depth, {})[client] = batch
-        return [groups[depth] for depth in sorted(groups)]
 
     def _forward(self, group: Mapping[int, DeepBatch]) -> dict[int, _Passed]:
         inputs = {client: cutting.entering(batch.activations) for client, batch in group.items()}
@@ -133,24 +126,6 @@ class HarmonisingServer(roles.MainServer):
         with self.host.autocast():
             logits: Tensor = self.head.classifier(embedded)
         return logits
-
-    @staticmethod
-    def _answer(inputs: Values, share: float) -> Gradient:
-        gradients = cutting.gradients(inputs)
-        return Gradient(gradients if share == 1.0 else cutting.each(lambda g: g / share, gradients))
-
-    def _rescale(self, depths: Mapping[int, int], masses: Mapping[int, float]) -> None:
-        """From shares of all present to shares of those whose features pass through a block."""
-        assert self.learner is not None
-        assert isinstance(self.learner.model, Part)
-        part, total = self.learner.model, sum(masses.values())
-        for number in range(2, len(part.ends) + 1):
-            passing = sum(masses[client] for client, depth in depths.items() if depth < number)
-            if 0 < passing < total:
-                for block in part[part.ends[number - 2] : part.ends[number - 1]]:
-                    for parameter in block.parameters():
-                        if parameter.grad is not None:
-                            parameter.grad.mul_(total / passing)
 
     @per_client
     def losses(self, probes: Mapping[int, Probe]) -> dict[int, ProbeLosses]:

@@ -1,10 +1,13 @@
 """Private prompts of FedSGA: how they enter the features, and what they tell of a client."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from rayfl import tree
+from rayfl.messages import Update, Weights
 from rayfl.models.vit import insert_prompts
 
 PromptKind = Literal["tokens", "attn", "add_mean", "pad"]
@@ -77,3 +80,10 @@ def importance(scores: Tensor, tau: float, norm: str = "none") -> Tensor:
 def descriptor(tokens: Tensor, alpha: Tensor) -> Tensor:
     """``sum_k alpha_k eps_k`` of [m, d] prompts, [d] (FedSGA, eq. 2)."""
     return alpha @ tokens.detach()
+
+
+def of_nobody(own: Mapping[int, Weights], none: bool = False) -> Weights:
+    """The prompts of a model of nobody in particular: the mean of the clients' own, or (``none``) zeros."""
+    mean = tree.weighted_mean({client: Update(prompts, 1.0) for client, prompts in own.items()}, len(own))
+    assert mean is not None
+    return {name: torch.zeros_like(value) for name, value in mean.weights.items()} if none else mean.weights

@@ -23,7 +23,7 @@ class Observation:
     drift: Tensor | None = sent_as("control")
     """delta >= 0: how far the mean shallow feature moved since last time; None the first time."""
     prompt_drift: Tensor | None = sent_as("control")
-    """q >= 0: how far the prompts' descriptor moved; None the first time."""
+    """q >= 0: how far the prompts' descriptor moved; None the first time, 0 without prompts."""
 
 
 class Signal(nn.Module):
@@ -93,8 +93,9 @@ class Normaliser:
         centre: Sequence[float] = (0.0, 0.0, 0.0)
         scale: Sequence[float] = (1.0, 1.0, 1.0)
         if known and self.how == "cohort":
-            means = [sum(values[j] or 0.0 for values in known) / len(known) for j in range(3)]
-            centre, scale = (means[0], 0.0, 0.0), (1.0, means[1] or 1.0, means[2] or 1.0)
+            drifts = [sum(values[j] or 0.0 for values in known) / len(known) or 1.0 for j in (1, 2)]
+            centre = sum(a for a, _, _ in observed.values()) / len(observed), 0.0, 0.0
+            scale = (1.0, *drifts)
         if self.how == "running_z":
             for values in known:
                 self.count += 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rayfl.algorithms.sga import interfaces
+from rayfl.algorithms.sga import extending, interfaces
 from rayfl.algorithms.sga.config import SGAConfig
 from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead
 from rayfl.algorithms.sga.interfaces import HEAD, PROMPTS, SIGNAL, Interfaces, Part
@@ -28,7 +28,7 @@ COSTS: dict[Any, Any] = {}
 @pytest.fixture(autouse=True)
 def costs_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model's shapes are worked out once: that takes longer than all else here."""
-    work_out = interfaces.models.block_costs
+    work_out = extending.models.block_costs
 
     def known(model: nn.Sequential, shape: tuple[int, ...]) -> Any:
         key = tuple(block_names(model)), shape
@@ -36,7 +36,7 @@ def costs_known(monkeypatch: pytest.MonkeyPatch) -> None:
             COSTS[key] = work_out(model, shape)
         return COSTS[key]
 
-    monkeypatch.setattr(interfaces.models, "block_costs", known)
+    monkeypatch.setattr(extending.models, "block_costs", known)
 
 
 @functools.cache
@@ -52,7 +52,7 @@ def backbone(name: str = "resnet18", pool: str = "mean") -> nn.Sequential:
 def extend(name: str, seed: int, pool: str = "mean", **options: Any) -> Interfaces:
     """What FedSGA makes of it."""
     config = SGAConfig(name="fedsga", **{"d_z": 7, "d_hid": 9, "d_e": 2, **options})
-    return interfaces.extended(config, backbone(name, pool), SHAPE, seed).double().eval()
+    return extending.extended(config, backbone(name, pool), SHAPE, seed).double().eval()
 
 
 shared = functools.cache(extend)
@@ -316,7 +316,7 @@ def test_evaluating() -> None:
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny"])
 def test_head_alone(name: str) -> None:
     """Other methods may take the head: the backbone's features, then FedSGA's projector for one depth."""
-    model, plain, x = interfaces.with_harmoniser(backbone(name), 0).double().eval(), backbone(name), images()
+    model, plain, x = extending.with_harmoniser(backbone(name), 0).double().eval(), backbone(name), images()
     assert block_names(model) == [*block_names(plain), HEAD]
     assert getattr(model, "cuts", None) == getattr(plain, "cuts", None)
     head = model[-1]
@@ -327,7 +327,7 @@ def test_head_alone(name: str) -> None:
     linear.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     plain(x)
     assert torch.equal(model(x), head(seen[0]))
-    again = interfaces.with_harmoniser(backbone(name), 0).double()
+    again = extending.with_harmoniser(backbone(name), 0).double()
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
 
 
@@ -352,7 +352,7 @@ def test_mistakes(name: str, options: dict[str, Any], message: str) -> None:
 def test_a_model_for_segmentation_is_refused() -> None:
     model = build(ModelConfig(name="resnet50_unet", width=0.125), (3, 32, 32), 2, 0)
     with pytest.raises(UserError, match="linear classifier"):
-        interfaces.extended(SGAConfig(name="fedsga"), model, (3, 32, 32), 0)
+        extending.extended(SGAConfig(name="fedsga"), model, (3, 32, 32), 0)
 
 
 class Two(nn.Module):
@@ -373,7 +373,7 @@ def test_a_tuple_at_a_cut_is_refused() -> None:
     """It can't be pooled; elsewhere it is no matter."""
     model = nn.Sequential(nn.Flatten(), Two(), Sum(), nn.Linear(4, Y))
     with pytest.raises(UserError, match="block '1' puts out several"):
-        interfaces.extended(SGAConfig(name="fedsga", candidates=(1, 2)), model, (1, 2, 2), 0)
+        extending.extended(SGAConfig(name="fedsga", candidates=(1, 2)), model, (1, 2, 2), 0)
     model = nn.Sequential(nn.Flatten(), Two(), Sum(), nn.Linear(4, Y))
-    found = interfaces.extended(SGAConfig(name="fedsga", candidates=(1, 3)), model, (1, 2, 2), 0)
+    found = extending.extended(SGAConfig(name="fedsga", candidates=(1, 3)), model, (1, 2, 2), 0)
     assert tuple(found(torch.zeros(2, 1, 2, 2)).shape) == (2, Y)

@@ -129,11 +129,12 @@ def test_as_they_are(how: str) -> None:
 
 
 def test_cohort() -> None:
-    """Drifts by the mean of those present that have any, alignment less its mean over the same."""
+    """Drifts by the mean of those present that have any, alignment less its mean over all participants."""
     found = Normaliser("cohort")(ROUNDS[1])
-    assert found[0] == pytest.approx((0.5 - 0.1, 0.8 / 0.6, 0.5 / 0.3))
-    assert found[1] == pytest.approx((-0.3 - 0.1, 0.4 / 0.6, 0.1 / 0.3))
-    assert found[2] == pytest.approx((0.9 - 0.1, 1.0, 1.0))
+    mean = (0.5 - 0.3 + 0.9) / 3
+    assert found[0] == pytest.approx((0.5 - mean, 0.8 / 0.6, 0.5 / 0.3))
+    assert found[1] == pytest.approx((-0.3 - mean, 0.4 / 0.6, 0.1 / 0.3))
+    assert found[2] == pytest.approx((0.9 - mean, 1.0, 1.0))
 
 
 def test_cohort_that_stands_still() -> None:
