@@ -3,7 +3,7 @@
 import contextlib
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -132,6 +132,19 @@ class Host:
     def give_back(self, part: str, lent: "Lent") -> None:
         """Return a borrowed module."""
         self._shelf[part].append(lent)
+
+    @contextlib.contextmanager
+    def frozen(self, part: str, weights: Weights) -> Iterator[nn.Sequential]:
+        """A module of the part with these weights, in evaluation mode and without graph."""
+        lent = self.borrow(part)
+        lent.load(weights)
+        lent.module.eval()
+        try:
+            with torch.no_grad(), self.autocast():
+                yield lent.module
+        finally:
+            lent.module.train()
+            self.give_back(part, lent)
 
     def batch(self, source: Source, rows: Rows, augment: Augment | None = None) -> Batch:
         """Rows of a split as tensors on this host's device."""

@@ -4,10 +4,13 @@ import importlib
 
 from rayfl.algorithms.base import Algorithm
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.fedproto import FedProto
 from rayfl.algorithms.fedprox import FedProx
 from rayfl.algorithms.fedsga import FedSGA
 from rayfl.algorithms.hierfl import HierFL
 from rayfl.algorithms.hsfl import HSFL
+from rayfl.algorithms.hsfl_cl import HSFLCL
+from rayfl.algorithms.hsfp import HSFP
 from rayfl.algorithms.mergesfl import MergeSFL
 from rayfl.algorithms.sl import SL
 from rayfl.algorithms.splitfed_joint import SplitFedJoint
@@ -19,7 +22,7 @@ from rayfl.errors import UserError
 from rayfl.suggest import unknown
 
 FAMILIES: dict[str, dict[str, type[Algorithm]]] = {
-    "federated": {"fedavg": FedAvg, "fedprox": FedProx},
+    "federated": {"fedavg": FedAvg, "fedprox": FedProx, "fedproto": FedProto},
     "hierarchical": {"hierfl": HierFL},
     "split": {
         "sl": SL,
@@ -31,12 +34,12 @@ FAMILIES: dict[str, dict[str, type[Algorithm]]] = {
         "mergesfl": MergeSFL,
         "fedsga": FedSGA,
     },
-    "hierarchical split": {"hsfl": HSFL},
+    "hierarchical split": {"hsfl": HSFL, "hsfl_cl": HSFLCL, "hsfp": HSFP},
 }
 COMING = frozenset(
     (
         *("fedbabu", "fedgh", "fedas", "fedmut", "mu_splitfed", "multisfl"),
-        *("fedproto", "fedgen", "feddf", "heterosfl"),
+        *("fedgen", "feddf", "heterosfl"),
     )
 )
 """Methods of the papers' tables that rayfl doesn't have yet: sweeps pass them by."""

@@ -12,7 +12,7 @@ Optimization", IEEE TMC 2025, https://arxiv.org/abs/2412.07197.
     w_j <- w_j - eta (1/|clients under j|) sum_k grad l_k ;    the client with its own, the cloud with all
 
 Departs from the paper: its text was not at hand, the update rules are reconstructed from its abstract.
-Intervals count local steps, the paper's rounds. Cuts and intervals are given, not optimised. Between
+Intervals count local steps, the paper's rounds (or ours: ``interval_unit``). Cuts and intervals are given, not optimised. Between
 averages the average of the copies is scored, without traffic. A client (or edge) that missed the last round
 takes up the last average first.
 """
@@ -48,7 +48,9 @@ class HSFL(Algorithm):
         cut_layers: tuple[str | int, str | int] | None = None
         """The last block on the client and the last block on the edge; by default early ones."""
         intervals: tuple[Annotated[int, Ge(1)], Annotated[int, Ge(1)]] = (10, 5)
-        """Local steps between averages of the client parts, I_1, and of the edge parts, I_2."""
+        """What lies between averages of the client parts, I_1, and of the edge parts, I_2."""
+        interval_unit: Literal["steps", "rounds"] = "steps"
+        """Whether that is local steps or whole rounds."""
         loss_norm: Literal["per_client_mean", "merged_mean", "sum"] = "per_client_mean"
         """A client's share of the cloud's gradient: equal, by batch size, or 1."""
         weights: Literal["size", "batch", "uniform"] = "uniform"
@@ -181,7 +183,7 @@ class HSFL(Algorithm):
 
     def __init__(self, config: Any, fleet: Fleet) -> None:
         super().__init__(config, fleet)
-        self.state = {"steps": 0}
+        self.state = {"passed": 0}
 
     @classmethod
     def cut(cls, config: Config, model: nn.Sequential) -> dict[str, nn.Sequential]:
@@ -203,18 +205,21 @@ class HSFL(Algorithm):
             gradients = self.main.train_step(deeper)
             back = edges.backward(gradients)
             active.backward(back)
+            if self.config.interval_unit == "steps":
+                self.average(clients, edges)
+        if self.config.interval_unit == "rounds":
             self.average(clients, edges)
         clients.finish_round()
         edges.finish_round()
         self.main.finish_round()
 
     def average(self, clients: Group, edges: Group) -> None:
-        """After a step: average the tiers whose interval is over."""
-        self.state["steps"] += 1
+        """After a step or round: average the tiers whose interval is over."""
+        self.state["passed"] += 1
         every_client, every_edge = self.config.intervals
-        if self.state["steps"] % every_client == 0:
+        if self.state["passed"] % every_client == 0:
             clients.replace(self.fed.average_clients(clients.pooled.send()))
-        if self.state["steps"] % every_edge == 0:
+        if self.state["passed"] % every_edge == 0:
             edges.replace(self.fed.average_edges(edges.send()))
 
     def participants(self, t: int) -> tuple[Group, Group]:

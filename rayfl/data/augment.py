@@ -26,7 +26,7 @@ def augmentation(kind: AugmentKind, seed: int, t: int, client: int, step: int) -
     """What happens to a client's batch of step ``step`` of round ``t``; None where nothing does."""
     if kind == "none":
         return None
-    change = {"crop_flip": crop_flip, "supcon": two_views, "randaugment": rand_augment}[kind]
+    change = {"crop_flip": crop_flip, "shift": shift, "supcon": two_views, "randaugment": rand_augment}[kind]
     return lambda images, masks: change(numpy_generator(seed, "augment", t, client, step), images, masks)
 
 
@@ -43,10 +43,21 @@ def crop_flip(rng: np.random.Generator, images: Tensor, masks: Tensor | None) ->
 
     He, Zhang, Ren, Sun 2016, https://arxiv.org/abs/1512.03385, section 4.2.
     """
+    return _moved(rng, images, masks, upright=0.5)
+
+
+def shift(rng: np.random.Generator, images: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The same without flips, for what has a left and a right: digits, letters."""
+    return _moved(rng, images, masks, upright=1.0)
+
+
+def _moved(
+    rng: np.random.Generator, images: Tensor, masks: Tensor | None, upright: float
+) -> tuple[Tensor, Tensor | None]:
     count, _, height, width = images.shape
     above, left = round(height / 8), round(width / 8)
     rows = rng.integers(2 * above + 1, size=(count, 1)) + np.arange(height)
-    columns = np.where(rng.random((count, 1)) < 0.5, np.arange(width), np.arange(width)[::-1])
+    columns = np.where(rng.random((count, 1)) < upright, np.arange(width), np.arange(width)[::-1])
     columns = columns + rng.integers(2 * left + 1, size=(count, 1))
     places = rows[:, :, None] * (width + 2 * left) + columns[:, None, :]
     index = torch.from_numpy(places.reshape(count, 1, height * width)).to(images.device)

@@ -17,7 +17,7 @@ Kind = Literal[
     "two_level",
     "file",
 ]
-AugmentKind = Literal["none", "crop_flip", "supcon", "randaugment"]
+AugmentKind = Literal["none", "crop_flip", "shift", "supcon", "randaugment"]
 Scheme = Literal["niid_bench", "per_class", "per_client", "hsu"]
 EdgeMap = Literal["blocks", "random", "label_similar", "domain"]
 

@@ -1,0 +1,1 @@
+"""The parts of H-SFP: what its parties send, and how features are drawn from it."""

@@ -1,0 +1,87 @@
+"""H-SFP's client: learns features by contrast, and sends what their classes look like."""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from rayfl import roles
+from rayfl.algorithms.sfp.gaussians import fit
+from rayfl.algorithms.sfp.messages import ClassMoments, packed
+from rayfl.algorithms.sfp.objective import Objective
+from rayfl.data.augment import augmentation
+from rayfl.data.prefetch import Stream
+from rayfl.evaluation import MOST_ROWS
+from rayfl.host import Batch, Host, Kept
+from rayfl.messages import Update, Weights
+from rayfl.tasks import Score
+from rayfl.training import batches
+
+
+class MomentClient(roles.Client):
+    """Keeps its own client part and optimiser from round to round."""
+
+    def __init__(self, host: Host, index: int) -> None:
+        super().__init__(host, index)
+        self.own: Weights = host.initial("client")
+
+    def replace(self, weights: Weights) -> None:
+        """Go on from an average."""
+        self.own = {**self.own, **weights}
+
+    def learn(self, t: int) -> None:
+        """A round of contrastive training on the client's own data."""
+        self.receive(self.own, t)
+        assert self.learner is not None
+        objective = Objective(self.host, self.learner.lr, self.config.contrast_on, t, self.id)
+        for batch in self.batches:
+            # All but the last block, which narrows maps for their moments alone.
+            features = self.learner.forward(batch.inputs, slice(None, -1))
+            loss = objective.loss(features, batch.labels)
+            if loss is not None:
+                loss.backward()
+                self.learner.step()
+                objective.step()
+        self.own = {**self.own, **self.update().weights, **self.kept.buffers}
+
+    def _batches(self, t: int, steps: int) -> Stream[Batch]:
+        host, facts, blueprint = self.host, self.facts, self.host.blueprint
+        rows = batches(self.config, self.rows, steps, facts.batch_norm, facts.seed, t, self.id)
+        copies = 1 if blueprint.augment == "supcon" else self.config.views
+        return host.prefetcher.stream(
+            functools.partial(
+                host.batch,
+                blueprint.train,
+                np.tile(chosen, copies),
+                augmentation(blueprint.augment, facts.seed, t, self.id, step),
+            )
+            for step, chosen in enumerate(rows)
+        )
+
+    def moments(self) -> ClassMoments | None:
+        """Of the features of all of the client's samples, as they are, by the client part as it is."""
+        config = self.config
+        with self.host.frozen("client", self.own) as model:
+            found = fit(self._features(model), config.covariance, config.rank)
+        return packed({label: one for label, one in found.items() if one.count >= config.min_count})
+
+    def _features(self, model: Any) -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, len(self.rows), MOST_ROWS):
+            batch = self.host.batch(self.host.blueprint.train, self.rows[start : start + MOST_ROWS])
+            yield model(batch.inputs), batch.labels
+
+    def send(self) -> Update:
+        """The client part as it is."""
+        return Update(self.host.travels(self.own), self.config.mass(len(self.rows)))
+
+    def score(self, *parts: Weights) -> tuple[Score, Score]:
+        return super().score(self.own, *parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"own": dict(self.own), **super().state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.own = state["own"]
+        self.kept = Kept(**{key: value for key, value in state.items() if key != "own"})

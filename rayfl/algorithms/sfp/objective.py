@@ -1,0 +1,53 @@
+"""What clients and edges minimise."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rayfl.algorithms.sfp.config import HSFPConfig
+from rayfl.algorithms.sfp.contrast import directions, infonce, supcon
+from rayfl.host import Host
+from rayfl.seeding import derive
+
+
+class Objective:
+    """Of one place in one round: contrast, or cross-entropy by a linear head that ends with the round."""
+
+    def __init__(self, host: Host, lr: float, where: str, *ids: int) -> None:
+        """``where``: ``gap`` or ``flat``; ``ids`` seed the head."""
+        self._host, self._lr, self._where, self._ids = host, lr, where, ids
+        self._config: HSFPConfig = host.config  # type: ignore[assignment]
+        self._head: nn.Linear | None = None
+        self._optimizer: torch.optim.Optimizer | None = None
+
+    def loss(self, features: Tensor, labels: Tensor) -> Tensor | None:
+        """A scalar with graph of features [b, *S], first views before second ones; None for no step."""
+        config = self._config
+        if config.contrast == "none":
+            return self._cross_entropy(
+                features.flatten(1) if self._where == "flat" else _pooled(features), labels
+            )
+        if config.skip_one_class_batches and (labels == labels[0]).all():
+            return None
+        unit = directions(features.float() if features.dtype != torch.float64 else features, self._where)
+        if config.contrast == "infonce":
+            return infonce(unit, config.tau)
+        return supcon(unit, labels, config.tau)
+
+    def _cross_entropy(self, vectors: Tensor, labels: Tensor) -> Tensor:
+        if self._head is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(derive(self._host.facts.seed, "thrown away", *self._ids))
+                self._head = nn.Linear(vectors.shape[1], self._host.facts.num_classes).to(vectors)
+            self._optimizer = self._host.optimizer(self._head.parameters(), self._lr)
+        return functional.cross_entropy(self._head(vectors), labels)
+
+    def step(self) -> None:
+        """Let the head follow, where there is one."""
+        if self._optimizer is not None:
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+
+
+def _pooled(features: Tensor) -> Tensor:
+    return features.mean((2, 3)) if features.dim() == 4 else features

@@ -1,0 +1,94 @@
+"""Where H-SFP takes its moments: feature maps, coarse grids of them, or vectors."""
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rayfl import models
+from rayfl.algorithms.sfp.config import HSFPConfig
+from rayfl.errors import UserError
+from rayfl.models import cut, default_cuts, replace_batch_norm
+from rayfl.models.blocks import Shape
+from rayfl.seeding import derive
+
+NARROW, WIDEN, POOL = "narrow", "widen", "pool"
+"""Blocks of our own: the last of the client, the first and the last of the edge."""
+
+
+class Pool(nn.Module):
+    """Maps [b, C, H, W] to their means [b, C, 1, 1]; vectors as they are."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.mean((2, 3), keepdim=True) if features.dim() == 4 else features
+
+
+class Widen(nn.Module):
+    """Coarse maps back to [b, C, height, width]."""
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__()
+        self.size = height, width
+
+    def forward(self, features: Tensor) -> Tensor:
+        return functional.interpolate(features, self.size, mode="bilinear", align_corners=False)
+
+
+def extended(config: HSFPConfig, model: nn.Sequential, input_shape: Shape, seed: int) -> nn.Sequential:
+    """The backbone with ``narrow``, ``widen`` and ``pool`` at the borders of its three parts.
+
+    Raises UserError for cuts at which there is no single map or vector, and for an upper part that can't take
+    pooled features.
+    """
+    after = config.cut_layers or default_cuts(model, 2)
+    names = models.block_names(model)
+    client, edge, cloud = cut(model, *after)
+    shapes = [tuple(cost.output_shape) for cost in models.block_costs(model, input_shape)]
+    lower, upper = (shapes[len(client) - 1], shapes[len(client) + len(edge) - 1])
+    for shape, name in ((lower, names[len(client) - 1]), (upper, names[len(client) + len(edge) - 1])):
+        if len(shape) not in (1, 3) or not all(isinstance(size, int) for size in shape):
+            raise UserError(
+                f"hsfp takes moments of one map or vector, block '{name}' puts out {shape}: set "
+                f"algorithm.cut_layers to other blocks"
+            )
+    if config.edge_norm == "group":
+        edge = _sequential(replace_batch_norm(edge))
+    narrow: nn.Module = nn.Identity()
+    widen: nn.Module = nn.Identity()
+    if len(lower) == 3 and config.proto_space == "grid":
+        narrow, widen = nn.AdaptiveAvgPool2d(config.grid), Widen(*lower[1:])
+    elif len(lower) == 3 and config.proto_space == "vector":
+        narrow, edge = Pool(), _vector_edge(lower[0], upper[0], seed)
+    return nn.Sequential(
+        OrderedDict(
+            [
+                *client.named_children(),
+                (NARROW, narrow),
+                (WIDEN, widen),
+                *edge.named_children(),
+                (POOL, Pool()),
+                *cloud.named_children(),
+            ]
+        )
+    )
+
+
+def parts(model: nn.Sequential) -> dict[str, nn.Sequential]:
+    """Client, edge and cloud of an extended model."""
+    client, edge, main = cut(model, NARROW, POOL)
+    return {"client": client, "edge": edge, "main": main}
+
+
+def _vector_edge(size: int, out: int, seed: int) -> nn.Sequential:
+    """Convolutions see nothing on a vector: two layers over its channels in their place."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, "hsfp vector edge"))
+        layers = [nn.Conv2d(size, out, 1), models.group_norm(out), nn.ReLU()]
+        layers += [nn.Conv2d(out, out, 1), models.group_norm(out), nn.ReLU()]
+    return nn.Sequential(OrderedDict([("vector", nn.Sequential(*layers))]))
+
+
+def _sequential(module: nn.Module) -> nn.Sequential:
+    assert isinstance(module, nn.Sequential)
+    return module
