@@ -38,7 +38,7 @@ def evaluate(host: Host, model: nn.Sequential, source: Source, rows: Rows) -> Sc
     if len(rows) == 0:
         return host.task.nothing(host.facts.num_classes)
     pieces, loss = [], 0.0
-    size = _batch_size(host.batch(source, rows[:1]).inputs.numel())
+    size = batch_size(host.batch(source, rows[:1]).inputs.numel())
     with torch.inference_mode(), host.autocast():
         for start in range(0, len(rows), size):
             batch = host.batch(source, rows[start : start + size])
@@ -47,5 +47,6 @@ def evaluate(host: Host, model: nn.Sequential, source: Source, rows: Rows) -> Sc
     return replace(join(pieces), loss=loss)
 
 
-def _batch_size(values_per_row: int) -> int:
+def batch_size(values_per_row: int) -> int:
+    """Rows at once, of so many values each."""
     return min(MOST_ROWS, max(1, MOST_VALUES // values_per_row))

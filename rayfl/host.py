@@ -36,6 +36,9 @@ class Batch(NamedTuple):
 class Source(Protocol):
     """What parties need of a dataset split."""
 
+    labels: Any
+    """[N] int64 numpy, the class of each row; all 0 for segmentation."""
+
     def __len__(self) -> int: ...
     def batch(
         self, indices: Rows, dtype: torch.dtype, device: str, augment: Augment | None = None

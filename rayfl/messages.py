@@ -87,7 +87,11 @@ def weigh(message: object) -> Counter[str]:
     if is_dataclass(message) and not isinstance(message, type):
         total: Counter[str] = Counter()
         for part in fields(message):
-            total[part.metadata.get("kind", "control")] += _size(getattr(message, part.name))
+            value = getattr(message, part.name)
+            if is_dataclass(value):
+                total += weigh(value)
+            else:
+                total[part.metadata.get("kind", "control")] += _size(value)
         return +total
     if isinstance(message, Mapping):
         return Counter({"weights": _size(message)})

@@ -18,7 +18,7 @@ from rayfl.algorithms import ALGORITHMS
 from rayfl.config import ExperimentConfig
 from rayfl.data.info import DatasetInfo
 from rayfl.errors import UserError
-from rayfl.evaluation import _batch_size, evaluate
+from rayfl.evaluation import batch_size, evaluate
 from rayfl.experiment import Experiment
 from rayfl.fleet import Fleet
 from rayfl.host import Batch, Blueprint, Host
@@ -171,7 +171,7 @@ def test_slices_join_to_the_whole() -> None:
 
 def test_a_batch_of_large_images_is_small() -> None:
     """256 MNIST or CIFAR images, 27 of 3x224x224, one of any size."""
-    assert [_batch_size(n) for n in (784, 3072, 3 * 224 * 224, 10**8)] == [256, 256, 27, 1]
+    assert [batch_size(n) for n in (784, 3072, 3 * 224 * 224, 10**8)] == [256, 256, 27, 1]
 
 
 def test_batches_change_no_pixel(monkeypatch: pytest.MonkeyPatch) -> None:

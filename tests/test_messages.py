@@ -1,9 +1,11 @@
 """What a message would weigh on a wire: every tensor as sent, 8 bytes a scalar."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
-from rayfl.messages import Gradient, PooledUpdate, Relay, SmashedBatch, Update, moved, weigh
+from rayfl.messages import Gradient, PooledUpdate, Relay, SmashedBatch, Update, moved, sent_as, weigh
 
 MESSAGES = [
     (SmashedBatch(torch.zeros(3, 5), torch.zeros(3, dtype=torch.int64)), {"activation": 60, "label": 24}),
@@ -28,6 +30,18 @@ MESSAGES = [
 def test_weigh(message: object, expected: dict[str, int]) -> None:
     """Bytes by kind, by hand; 64-bit counters weigh 8, a pooled sum what its members would."""
     assert {kind: size for kind, size in weigh(message).items() if size} == expected
+
+
+@dataclass(frozen=True)
+class Both:
+    """A message with another one inside."""
+
+    update: Update = sent_as("aux")
+    note: int = sent_as("counts")
+
+
+def test_a_message_inside_another_keeps_its_kinds() -> None:
+    assert weigh(Both(Update({"w": torch.zeros(4)}, 7.0), 1)) == {"weights": 16, "counts": 16}
 
 
 def test_nothing_weighs_nothing() -> None:

@@ -111,7 +111,7 @@ class FedProto(Algorithm):
 
         def labels(self, rows: Rows) -> Rows:
             """[n] labels, without the samples."""
-            labels: Rows = self.host.blueprint.train.labels[rows]  # type: ignore[attr-defined]
+            labels: Rows = self.host.blueprint.train.labels[rows]
             return labels
 
         def score(self, *parts: Any) -> tuple[Score, Score]:
@@ -154,8 +154,8 @@ class FedProto(Algorithm):
     def extended(cls, config: Config, model: nn.Sequential, shape: Shape, seed: int) -> nn.Sequential:
         if not any(isinstance(layer, nn.Linear) for layer in model[-1].modules()):
             raise UserError(
-                "fedproto takes its features from before a linear classifier, the model's last block has "
-                "none: take a model for classification"
+                "fedproto sends mean features by class of image, the model's last block has no linear "
+                "classifier: take a dataset and a model for classification"
             )
         return model
 

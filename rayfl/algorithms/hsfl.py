@@ -12,9 +12,9 @@ Optimization", IEEE TMC 2025, https://arxiv.org/abs/2412.07197.
     w_j <- w_j - eta (1/|clients under j|) sum_k grad l_k ;    the client with its own, the cloud with all
 
 Departs from the paper: its text was not at hand, the update rules are reconstructed from its abstract.
-Intervals count local steps, the paper's rounds (or ours: ``interval_unit``). Cuts and intervals are given, not optimised. Between
-averages the average of the copies is scored, without traffic. A client (or edge) that missed the last round
-takes up the last average first.
+Intervals count local steps, the paper's rounds, or ours (``interval_unit``). Cuts and intervals are given,
+not optimised. Between averages the average of the copies is scored, without traffic. A client (or edge) that
+missed the last round takes up the last average first.
 """
 
 from collections.abc import Mapping

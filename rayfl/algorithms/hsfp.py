@@ -1,7 +1,8 @@
 """H-SFP: three tiers that train apart, on what classes look like in the tier below.
 
-Hierarchical split federated learning by semantic prototypes ("H-SFP"); the paper's formulas, with its
-authors' settings where it is silent.
+"Hierarchical Federated Learning with Decoupled Split-Model Prototyping", ECCV 2026: the paper's formulas, and
+its authors' settings where it is silent. The contrast is that of Khosla et al. 2020,
+https://arxiv.org/abs/2004.11362.
 
     client --- ids, counts, means, stds by class --> edge --- the same of its outputs --> main     every round
     client --- W_c, n_k --> edge,  client <-- average --- edge      every I_c rounds
@@ -17,6 +18,13 @@ printed); averages come before moments are taken (``avg_order: after`` as printe
 fits the model that is scored; the edge part has GroupNorm in BatchNorm's place. Reconstructed, as the paper
 is silent: client parts are averaged over edges with the edges' own; a client takes up the last average when
 it takes part; an edge's two views are two draws. Of ``low_rank`` the paper knows nothing.
+
+Where the task is segmentation all is a design of ours. Its authors' code labels whole images and then trains
+the decoder on features of real ones, in the cloud. Here a class is of a position: moments are of the channels
+over all positions that the masks give to lesion or background, ids to stds as above. Beside them goes a
+Gaussian of the lesions' ellipses, 12 numbers and 2 counts. Edges and cloud draw masks from it, and for each
+mask a map whose positions are drawn by class, with noise alike between neighbours; contrast is of up to 256
+positions a step, as many of each class; W_g learns to find the masks in the maps.
 """
 
 from dataclasses import dataclass
@@ -65,13 +73,13 @@ class HSFP(Algorithm):
         edges = self.edges.only(self.facts.client_edges[i] for i in clients.ids)
         early = self.config.avg_order == "before"
         self.refresh(clients, t)
-        clients.learn(t)
+        clients.train_round(t)
         if early:
             self.average_clients(clients, t)
-        edges.learn(clients.moments(), t)
+        edges.train_round(clients.moments(), t)
         if early:
             self.average_edges(t)
-        self.main.learn(edges.moments(), t)
+        self.main.train_round(edges.moments(), t)
         if not early:
             self.average_clients(clients, t)
             self.average_edges(t)

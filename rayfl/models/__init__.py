@@ -1,7 +1,7 @@
 """Backbones as sequences of named blocks: build one, cut it, know what each block costs."""
 
 from rayfl.models.config import ModelConfig
-from rayfl.models.costs import BlockCost, block_costs, model_costs, part_costs
+from rayfl.models.costs import BlockCost, block_costs, model_costs, output_shapes, part_costs
 from rayfl.models.cut import block_names, cut, default_cut, default_cuts, join, legal_cuts
 from rayfl.models.norm import (
     group_norm,
@@ -32,6 +32,7 @@ __all__ = [
     "legal_cuts",
     "model_costs",
     "norm_layer",
+    "output_shapes",
     "part_costs",
     "replace_batch_norm",
     "use_batch_stats",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,20 @@ class BlockCost:
 
     output_elements: int
     """Elements of the output per sample: A, the size of the smashed data if the cut comes here."""
+
+
+_shapes: dict[object, list[tuple[Any, ...]]] = {}
+
+
+def output_shapes(model: nn.Sequential, input_shape: tuple[int, ...]) -> list[tuple[Any, ...]]:
+    """What each block puts out per sample: its shape, or the shape of each of a tuple of tensors.
+
+    Remembered in this process, as every party that builds a model asks anew.
+    """
+    key = input_shape, repr(model)
+    if key not in _shapes:
+        _shapes[key] = [cost.output_shape for cost in block_costs(model, input_shape)]
+    return _shapes[key]
 
 
 def block_costs(model: nn.Sequential, input_shape: tuple[int, ...]) -> list[BlockCost]:

@@ -235,20 +235,23 @@ def test_weights_of_a_class_sum_to_one() -> None:
 @pytest.mark.parametrize("model", tiny.CUTS)
 def test_by_count_over_one_extractor_is_the_pooled_mean(model: str) -> None:
     """While all models are still the initial one, the class means over everybody's samples."""
-    plan = blueprint("fedproto", model=model, proto_weights="count", local_epochs=0)
+    plan, alike = (
+        blueprint("fedproto", model=model, proto_weights=weights, local_epochs=0)
+        for weights in ("count", "uniform")
+    )
     inputs, labels = plan.train.batch(np.arange(len(plan.train)), torch.float64, "cpu")
     with torch.no_grad():
         pooled = means([body(tiny.initial(plan).eval(), inputs)], [labels])
     known = Federation(plan).run(1).party("fed").known
     assert difference(named(known), named({k: mean for k, (mean, _) in pooled.items()})) < 1e-15
-    alike = Federation(replace(plan, config=replace(plan.config, proto_weights="uniform"))).run(1)
-    assert difference(named(known), named(alike.party("fed").known)) > 1e-3
+    assert difference(named(known), named(Federation(alike).run(1).party("fed").known)) > 1e-3
 
 
 def test_classes_that_nobody_sent_keep_their_prototypes() -> None:
     """With one participant a round, the others' classes stay to the bit, and stay with the receivers."""
     plan = labelled(blueprint("fedproto", (4, 4, 4), participation=0.34), (0,), (1,), (2,))
-    federation, before, met = Federation(plan), {}, set()
+    federation, met = Federation(plan), set()
+    before: dict[int, Tensor] = {}
     for t in range(1, 9):
         (chosen,) = federation.algorithm.sample(t).ids
         known = dict(federation.run(1).party("fed").known)
@@ -326,8 +329,31 @@ def test_prototypes_travel_for_scoring_only_where_they_predict() -> None:
         assert federation.fleet.ledger.total(phase="evaluation") == sent
 
 
+@pytest.mark.parametrize(("mode", "weights"), MODES)
+def test_sealed_is_local(mode: str, weights: str) -> None:
+    """Hosts that only exchange serialised copies give the same models, prototypes, bytes and predictions."""
+    plan = blueprint(
+        "fedproto", model="batch", proto_mode=mode, proto_weights=weights, predict="prototype",
+        participation=0.75,
+    )  # fmt: skip
+    found = []
+    for fleet in (None, tiny.sealed(plan, client_actors=2, placement="separate")):
+        federation = Federation(plan, fleet).run(3)
+        algorithm = federation.algorithm
+        with federation.fleet.phase("evaluation"):
+            scores = algorithm.gather(algorithm.clients.score(*algorithm.personal_model(3)))
+            federation.fleet.settle()
+        predicted = [part.predictions.tolist() for pair in scores.values() for part in pair]
+        known = named(federation.party("fed").known)
+        found.append((federation.weights(), known, predicted, +federation.fleet.ledger.bytes))
+    (local, sealed) = found
+    assert identical(local[0], sealed[0])
+    assert identical(local[1], sealed[1])
+    assert local[2:] == sealed[2:]
+
+
 def test_models_without_a_classifier_are_refused() -> None:
     """A mask per image has no class to have a prototype of."""
     unet = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 1, 1))
-    with pytest.raises(UserError, match="take a model for classification"):
+    with pytest.raises(UserError, match="take a dataset and a model for classification"):
         FedProto.extended(FedProto.Config(), unet, (3, 8, 8), 0)

@@ -8,12 +8,11 @@ import numpy as np
 from torch import Tensor
 
 from rayfl import roles
-from rayfl.algorithms.sfp.gaussians import fit
-from rayfl.algorithms.sfp.messages import ClassMoments, packed
-from rayfl.algorithms.sfp.objective import Objective
+from rayfl.algorithms.sfp.messages import Message
+from rayfl.algorithms.sfp.prototypes import prototypes
 from rayfl.data.augment import augmentation
 from rayfl.data.prefetch import Stream
-from rayfl.evaluation import MOST_ROWS
+from rayfl.evaluation import batch_size
 from rayfl.host import Batch, Host, Kept
 from rayfl.messages import Update, Weights
 from rayfl.tasks import Score
@@ -26,25 +25,31 @@ class MomentClient(roles.Client):
     def __init__(self, host: Host, index: int) -> None:
         super().__init__(host, index)
         self.own: Weights = host.initial("client")
+        self.prototypes = prototypes(host, "client")
 
     def replace(self, weights: Weights) -> None:
         """Go on from an average."""
         self.own = {**self.own, **weights}
 
-    def learn(self, t: int) -> None:
+    def train_round(self, t: int) -> None:
         """A round of contrastive training on the client's own data."""
         self.receive(self.own, t)
         assert self.learner is not None
-        objective = Objective(self.host, self.learner.lr, self.config.contrast_on, t, self.id)
+        self.objective = self.prototypes.objective(self.learner.lr, t, self.id)
         for batch in self.batches:
-            # All but the last block, which narrows maps for their moments alone.
-            features = self.learner.forward(batch.inputs, slice(None, -1))
-            loss = objective.loss(features, batch.labels)
-            if loss is not None:
+            loss = self.loss(batch)
+            if loss.requires_grad:
                 loss.backward()
                 self.learner.step()
-                objective.step()
+                self.objective.step()
         self.own = {**self.own, **self.update().weights, **self.kept.buffers}
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The contrast of a batch; without graph where it asks for no step."""
+        assert self.learner is not None
+        # All but the last block, which narrows maps for their moments alone.
+        features = self.learner.forward(batch.inputs, slice(None, -1))
+        return self.objective.loss(features, batch.labels)
 
     def _batches(self, t: int, steps: int) -> Stream[Batch]:
         host, facts, blueprint = self.host, self.facts, self.host.blueprint
@@ -60,17 +65,18 @@ class MomentClient(roles.Client):
             for step, chosen in enumerate(rows)
         )
 
-    def moments(self) -> ClassMoments | None:
+    def moments(self) -> Message | None:
         """Of the features of all of the client's samples, as they are, by the client part as it is."""
-        config = self.config
         with self.host.frozen("client", self.own) as model:
-            found = fit(self._features(model), config.covariance, config.rank)
-        return packed({label: one for label, one in found.items() if one.count >= config.min_count})
+            return self.prototypes.describe(self._features(model))
 
     def _features(self, model: Any) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(self.rows), MOST_ROWS):
-            batch = self.host.batch(self.host.blueprint.train, self.rows[start : start + MOST_ROWS])
-            yield model(batch.inputs), batch.labels
+        rows, source = self.rows, self.host.blueprint.train
+        size = batch_size(self.host.batch(source, rows[:1]).inputs.numel()) if len(rows) else 1
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size]
+            batch = self.host.batch(source, some)
+            yield model(batch.inputs), self.prototypes.labels(batch, some)
 
     def send(self) -> Update:
         """The client part as it is."""

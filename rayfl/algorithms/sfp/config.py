@@ -68,9 +68,11 @@ class HSFPConfig(TrainingConfig):
     """What stands for a class of several places: the moments of the union, plain means of moments, or all
     their Gaussians."""
     min_count: Annotated[int, Ge(1)] = 1
-    """Classes with fewer samples at a client are not sent: the mean of one is that sample's feature."""
+    """Classes with fewer samples (for segmentation: positions, and for the ellipses lesions) at a client are
+    not sent: the mean of one is that sample's feature."""
     syn_per_class: Annotated[int, Ge(1)] = 50
-    """Features drawn per class and round; the mean over classes where the prior is empirical."""
+    """Features drawn per class and round, the mean over classes where the prior is empirical; for
+    segmentation, maps drawn per round, each with its mask."""
     syn_prior: Literal["balanced", "empirical"] = "balanced"
     """As many of each class, or in proportion to samples."""
     clip_nonneg: bool = False

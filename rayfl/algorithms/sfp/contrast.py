@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 def directions(features: Tensor, where: str = "gap") -> Tensor:
-    """Unit vectors [b, d] of features [b, d] or maps [b, C, H, W], pooled over places (``gap``) or ``flat``."""
+    """Unit vectors [b, d] of features [b, d] or maps [b, C, H, W], pooled (``gap``) or flattened."""
     flat = features.mean((2, 3)) if where == "gap" and features.dim() == 4 else features.flatten(1)
     return functional.normalize(flat, dim=1, eps=1e-8)
 
@@ -18,14 +18,14 @@ def supcon(directions: Tensor, labels: Tensor, tau: float) -> Tensor:
     the others of i's class and V the anchors that have any; 0 where nobody has.
     Source: Khosla et al. 2020, https://arxiv.org/abs/2004.11362, eq. 2, without its factor of temperatures.
     """
+    if len(labels) < 2:
+        return directions.sum() * 0.0
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     positive = (labels[:, None] == labels) & ~itself
     similarity = (directions @ directions.T / tau).masked_fill(itself, -torch.inf)
     log_share = (similarity - similarity.logsumexp(1, keepdim=True)).masked_fill(~positive, 0.0)
-    anchors = positive.any(1)
-    if not anchors.any():
-        return directions.sum() * 0.0
-    return -(log_share.sum(1)[anchors] / positive.sum(1)[anchors]).mean()
+    of_anchor = log_share.sum(1) / positive.sum(1).clamp_min(1)
+    return -of_anchor.sum() / positive.any(1).sum().clamp_min(1)
 
 
 def infonce(directions: Tensor, tau: float) -> Tensor:

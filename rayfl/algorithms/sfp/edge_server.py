@@ -1,19 +1,17 @@
 """H-SFP's edge server: trains its part on features that nobody had."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rayfl import roles, tree
-from rayfl.algorithms.sfp.gaussians import fit
-from rayfl.algorithms.sfp.messages import ClassMoments, packed
-from rayfl.algorithms.sfp.objective import Objective
+from rayfl.algorithms.sfp.messages import Message
+from rayfl.algorithms.sfp.prototypes import prototypes
 from rayfl.algorithms.sfp.spatial import view
-from rayfl.algorithms.sfp.synthesis import counts, shuffled, sources, synthesise
-from rayfl.evaluation import MOST_ROWS
+from rayfl.algorithms.sfp.synthesis import shuffled
+from rayfl.evaluation import batch_size
 from rayfl.host import Host, Kept, Learner
 from rayfl.messages import PooledUpdate, Update, Weights
 from rayfl.seeding import generator
@@ -29,57 +27,58 @@ class MomentEdge(roles.EdgeServer):
         self.mass = 0.0
         self.below: Weights = host.initial("client")
         self.mass_below = 0.0
-        self.drawn: tuple[Tensor, Tensor, dict[int, int]] | None = None
+        self.prototypes = prototypes(host, "edge")
+        self.drawn: tuple[Tensor, Tensor, Any] | None = None
 
-    def learn(self, moments: Mapping[int, ClassMoments | None], t: int) -> None:
+    def train_round(self, moments: Mapping[int, Message | None], t: int) -> None:
         """Draw from what the round's clients sent, and train the edge part by contrast."""
         config = self.config
         self.mass += sum(config.mass(self.facts.num_samples[client]) for client in moments)
-        found = sources(moments, config)
+        found = self.prototypes.sources(moments)
         if not found:
             self.drawn = None
             return
         draws = generator(self.facts.seed, "edge synthesis", t, self.id)
-        features, labels = synthesise(found, config, draws)
-        others = synthesise(found, config, draws)[0] if config.edge_views == "draws" else None
+        views = 2 if config.edge_views == "draws" else 1
+        features, labels = self.prototypes.draw(found, views, draws)
         learner = Learner(self.host, "edge", self.own, t, self.kept)
-        objective = Objective(self.host, learner.lr, "gap", t, self.facts.num_clients + self.id)
-        for rows in shuffled(len(labels), config.batch_size, config.edge_epochs, draws):
-            some = features[rows]
-            pair = (
-                (some, others[rows])
-                if others is not None
-                else (view(some, draws, self.flips), view(some, draws, self.flips))
-            )
-            loss = objective.loss(learner.forward(torch.cat(pair)), labels[rows].repeat(2))
-            if loss is not None:
+        objective = self.prototypes.objective(learner.lr, t, self.facts.num_clients + self.id)
+        for rows in shuffled(len(labels) // views, config.batch_size, config.edge_epochs, draws):
+            pair = self._pair(features, rows, draws)
+            loss = objective.loss(learner.forward(pair), labels[rows.repeat(2)].to(pair.device))
+            if loss.requires_grad:
                 loss.backward()
                 learner.step()
                 objective.step()
         self.own = {**self.own, **learner.weights()}
         self.kept = learner.close()
         self.own = {**self.own, **self.kept.buffers}
-        if others is not None:
-            features, labels = torch.cat([features, others]), labels.repeat(2)
-        self.drawn = features, labels, counts(found)
+        self.drawn = features, labels, found
+
+    def _pair(self, features: Tensor, rows: Tensor, draws: torch.Generator) -> Tensor:
+        """Two views of some of what was drawn, first ones before second ones."""
+        if self.config.edge_views == "draws":
+            return features[torch.cat([rows, rows + len(features) // 2])]
+        some = features[rows]
+        return torch.cat([view(some, draws, self.flips), view(some, draws, self.flips)])
 
     @property
     def flips(self) -> bool:
         """Whether mirrored images are images of the same kind."""
         return self.host.blueprint.augment not in ("none", "shift")
 
-    def moments(self) -> ClassMoments | None:
+    def moments(self) -> Message | None:
         """Of the edge part's outputs for what was drawn, with the counts of the real samples behind it."""
         if self.drawn is None:
             return None
-        (features, labels, real), self.drawn = self.drawn, None
+        (features, labels, found), self.drawn = self.drawn, None
+        size = batch_size(features[0].numel())
         with self.host.frozen("edge", self.own) as model:
             outputs = (
                 (model(some), those)
-                for some, those in zip(features.split(MOST_ROWS), labels.split(MOST_ROWS), strict=True)
+                for some, those in zip(features.split(size), labels.split(size), strict=True)
             )
-            found = fit(outputs, self.config.covariance, self.config.rank)
-        return packed({label: replace(one, count=real[label]) for label, one in found.items()})
+            return self.prototypes.pass_on(outputs, found)
 
     def send(self) -> Update:
         """The edge part, with the mass of those that took part since the last average."""

@@ -15,7 +15,7 @@ Covariance = Literal["diag", "mu_only", "low_rank"]
 Pooling = Literal["exact", "paper_eq5", "mixture"]
 SAMPLES_PER_FACTOR = 4
 """k >= n - 1 factors and the mean would span the samples themselves."""
-_SPREAD_OF_POINTS = 1e-4
+SPREAD_OF_POINTS = 1e-4
 """The variance drawn with where none is sent."""
 
 
@@ -97,7 +97,7 @@ def draw(parts: Sequence[Gaussian], count: int, generator: torch.Generator, eps:
 def _draw(part: Gaussian, count: int, generator: torch.Generator, eps: float) -> Tensor:
     noise = _normal((count, *part.mean.shape), part.mean, generator)
     if part.variance is None:
-        return part.mean + math.sqrt(_SPREAD_OF_POINTS) * noise
+        return part.mean + math.sqrt(SPREAD_OF_POINTS) * noise
     result = part.mean + (part.variance + eps).sqrt() * noise
     if part.factors is not None:
         along = _normal((count, len(part.factors)), part.mean, generator)

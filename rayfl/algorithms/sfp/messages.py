@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rayfl.algorithms.sfp.gaussians import Gaussian
+from rayfl.algorithms.sfp.layouts import Layouts
 from rayfl.messages import sent_as
 
 
@@ -26,6 +27,19 @@ class ClassMoments:
     """[J] int32, how many factors each class has; None without any."""
     factors: Tensor | None = sent_as("moments")
     """[sum of ranks, *S] float32."""
+
+
+@dataclass(frozen=True)
+class MaskMoments:
+    """Of a place that has masks."""
+
+    moments: ClassMoments
+    """Of the features [C] at positions, which are what ``counts`` counts."""
+    layouts: Layouts
+    """Of the masks."""
+
+
+Message = ClassMoments | MaskMoments
 
 
 def packed(gaussians: Mapping[int, Gaussian]) -> ClassMoments | None:

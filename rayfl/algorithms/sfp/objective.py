@@ -6,8 +6,9 @@ from torch.nn import functional
 
 from rayfl.algorithms.sfp.config import HSFPConfig
 from rayfl.algorithms.sfp.contrast import directions, infonce, supcon
+from rayfl.algorithms.sfp.pixels import balanced, by_position, pool, shrink
 from rayfl.host import Host
-from rayfl.seeding import derive
+from rayfl.seeding import derive, generator
 
 
 class Objective:
@@ -20,15 +21,15 @@ class Objective:
         self._head: nn.Linear | None = None
         self._optimizer: torch.optim.Optimizer | None = None
 
-    def loss(self, features: Tensor, labels: Tensor) -> Tensor | None:
-        """A scalar with graph of features [b, *S], first views before second ones; None for no step."""
+    def loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Of features [b, *S], first views before second ones; a scalar, without graph for no step."""
         config = self._config
         if config.contrast == "none":
             return self._cross_entropy(
                 features.flatten(1) if self._where == "flat" else _pooled(features), labels
             )
-        if config.skip_one_class_batches and (labels == labels[0]).all():
-            return None
+        if self._hopeless(labels):
+            return features.detach().new_zeros(())
         unit = directions(features.float() if features.dtype != torch.float64 else features, self._where)
         if config.contrast == "infonce":
             return infonce(unit, config.tau)
@@ -42,11 +43,38 @@ class Objective:
             self._optimizer = self._host.optimizer(self._head.parameters(), self._lr)
         return functional.cross_entropy(self._head(vectors), labels)
 
+    def _hopeless(self, labels: Tensor) -> bool:
+        """Whether a batch has nothing to tell apart, or, where samples have one view, nothing in common."""
+        if self._config.skip_one_class_batches and (labels == labels[0]).all():
+            return True
+        return self._config.views == 1 and len(labels.unique()) == len(labels)
+
     def step(self) -> None:
         """Let the head follow, where there is one."""
         if self._optimizer is not None:
             self._optimizer.step()
             self._optimizer.zero_grad()
+
+
+class PositionObjective(Objective):
+    """Contrast of positions of maps by what masks have there, some of them in each step."""
+
+    def __init__(self, host: Host, lr: float, most: int | None, *ids: int) -> None:
+        """``most``: cells per side that larger maps are averaged to; ``ids`` seed the choice."""
+        super().__init__(host, lr, "gap", *ids)
+        self._most, self._steps = most, 0
+
+    def loss(self, maps: Tensor, masks: Tensor) -> Tensor:
+        """Of maps [b, C, h, w] and masks [b, H, W]; a scalar, without graph for no step."""
+        self._steps += 1
+        height, width = maps.shape[-2:]
+        maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
+        if self._most is not None:
+            height, width = min(height, self._most), min(width, self._most)
+            maps = pool(maps, (height, width))
+        positions = by_position(maps, shrink(masks, (height, width)))
+        choice = generator(self._host.facts.seed, "positions", *self._ids, self._steps)
+        return super().loss(*balanced(*positions, choice))
 
 
 def _pooled(features: Tensor) -> Tensor:

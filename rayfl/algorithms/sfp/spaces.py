@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rayfl import models
+from rayfl.algorithms.sfp.checks import check_masks
 from rayfl.algorithms.sfp.config import HSFPConfig
 from rayfl.errors import UserError
 from rayfl.models import cut, default_cuts, replace_batch_norm
@@ -24,6 +25,15 @@ class Pool(nn.Module):
         return features.mean((2, 3), keepdim=True) if features.dim() == 4 else features
 
 
+class Border(nn.Identity):
+    """Maps as they are, where the tier above draws such maps, and masks of images, itself."""
+
+    def __init__(self, size: tuple[int, int], image: tuple[int, int]) -> None:
+        """Height and width of each."""
+        super().__init__()
+        self.size, self.image = size, image
+
+
 class Widen(nn.Module):
     """Coarse maps back to [b, C, height, width]."""
 
@@ -38,27 +48,38 @@ class Widen(nn.Module):
 def extended(config: HSFPConfig, model: nn.Sequential, input_shape: Shape, seed: int) -> nn.Sequential:
     """The backbone with ``narrow``, ``widen`` and ``pool`` at the borders of its three parts.
 
-    Raises UserError for cuts at which there is no single map or vector, and for an upper part that can't take
-    pooled features.
+    An edge's maps are pooled wherever the part above them can take that, unless it makes maps of its own.
+    Raises UserError for cuts at which there is no single map or vector.
     """
     after = config.cut_layers or default_cuts(model, 2)
-    names = models.block_names(model)
     client, edge, cloud = cut(model, *after)
-    shapes = [tuple(cost.output_shape) for cost in models.block_costs(model, input_shape)]
-    lower, upper = (shapes[len(client) - 1], shapes[len(client) + len(edge) - 1])
+    names, shapes = models.block_names(model), models.output_shapes(model, input_shape)
+    lower, upper = shapes[len(client) - 1], shapes[len(client) + len(edge) - 1]
+    masks = len(shapes[-1]) == 3
+    if masks:
+        check_masks(config, shapes[-1][0])
     for shape, name in ((lower, names[len(client) - 1]), (upper, names[len(client) + len(edge) - 1])):
-        if len(shape) not in (1, 3) or not all(isinstance(size, int) for size in shape):
+        if len(shape) not in ((3,) if masks else (1, 3)) or not isinstance(shape[0], int):
             raise UserError(
                 f"hsfp takes moments of one map or vector, block '{name}' puts out {shape}: set "
                 f"algorithm.cut_layers to other blocks"
             )
+    poolable = (len(upper), len(shapes[-1])) == (3, 1) and _takes(cloud, (upper[0], 1, 1))
     if config.edge_norm == "group":
         edge = _sequential(replace_batch_norm(edge))
     narrow: nn.Module = nn.Identity()
     widen: nn.Module = nn.Identity()
-    if len(lower) == 3 and config.proto_space == "grid":
+    pool: nn.Module = Pool() if poolable else nn.Identity()
+    if masks:
+        narrow, pool = (Border(shape[1:], shapes[-1][1:]) for shape in (lower, upper))
+    elif len(lower) == 3 and config.proto_space == "grid":
         narrow, widen = nn.AdaptiveAvgPool2d(config.grid), Widen(*lower[1:])
     elif len(lower) == 3 and config.proto_space == "vector":
+        if not poolable:
+            raise UserError(
+                f"algorithm.proto_space=vector needs a cloud part that takes pooled maps, block "
+                f"'{names[len(client) + len(edge)]}' takes {upper}: set algorithm.cut_layers or another model"
+            )
         narrow, edge = Pool(), _vector_edge(lower[0], upper[0], seed)
     return nn.Sequential(
         OrderedDict(
@@ -67,7 +88,7 @@ def extended(config: HSFPConfig, model: nn.Sequential, input_shape: Shape, seed:
                 (NARROW, narrow),
                 (WIDEN, widen),
                 *edge.named_children(),
-                (POOL, Pool()),
+                (POOL, pool),
                 *cloud.named_children(),
             ]
         )
@@ -78,6 +99,15 @@ def parts(model: nn.Sequential) -> dict[str, nn.Sequential]:
     """Client, edge and cloud of an extended model."""
     client, edge, main = cut(model, NARROW, POOL)
     return {"client": client, "edge": edge, "main": main}
+
+
+def _takes(part: nn.Sequential, shape: tuple[int, ...]) -> bool:
+    """Whether ``part`` runs on inputs of ``shape``; a layer that flattens larger maps doesn't."""
+    try:
+        models.output_shapes(part, shape)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _vector_edge(size: int, out: int, seed: int) -> nn.Sequential:

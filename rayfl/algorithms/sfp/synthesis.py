@@ -31,14 +31,14 @@ def counts(found: Sources) -> dict[int, int]:
 
 
 def synthesise(found: Sources, config: HSFPConfig, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Features [n, *S] and labels [n], class after class; there must be a class."""
+    """Features [n, *S] and, on the CPU, labels [n], class after class; there must be a class."""
     real = counts(found)
     features, labels = [], []
     for label, parts in found.items():
         share = real[label] * len(real) / sum(real.values()) if config.syn_prior == "empirical" else 1.0
         number = max(1, round(config.syn_per_class * share))
         features.append(draw(parts, number, generator, config.eps))
-        labels.append(torch.full((number,), label, device=features[-1].device))
+        labels.append(torch.full((number,), label))
     drawn = torch.cat(features)
     return drawn.clamp_min(0) if config.clip_nonneg else drawn, torch.cat(labels)
 

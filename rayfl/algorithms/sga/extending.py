@@ -18,8 +18,6 @@ from rayfl.models.blocks import Backbone, Shape
 from rayfl.models.cut import positions as places_of
 from rayfl.seeding import derive, generator
 
-_known_shapes: dict[object, list[tuple[int, ...]]] = {}
-
 
 def extended(config: SGAConfig, model: nn.Sequential, input_shape: Shape, seed: int) -> Interfaces:
     """The backbone with prompts after its first block, a signal after p_1, and the head replaced.
@@ -30,12 +28,12 @@ def extended(config: SGAConfig, model: nn.Sequential, input_shape: Shape, seed: 
     after = candidates(config, model)
     positions = places_of(names, after)
     config.reference(len(positions))
-    shapes = _output_shapes(model, input_shape)
+    shapes = models.output_shapes(model, input_shape)
     pool = getattr(model[-1], "pool", "mean")
     blocks = list(model._modules.items())
     classifier, blocks[-1] = _without_classifier(model, blocks[-1])
 
-    several = [names[position - 1] for position in positions if not shapes[position - 1]]
+    several = [names[at - 1] for at in positions if not isinstance(shapes[at - 1][0], int)]
     if several:
         raise UserError(
             f"fedsga pools one tensor at a cut, block '{several[0]}' puts out several: cut elsewhere"
@@ -123,17 +121,6 @@ def _prompt_kind(config: SGAConfig, shape: tuple[int, ...]) -> tuple[PromptKind 
     if config.cnn_prompt == "none":
         return None, 1
     return config.cnn_prompt, 0 if config.cnn_prompt == "pad" else 1
-
-
-def _output_shapes(model: nn.Sequential, input_shape: Shape) -> list[tuple[int, ...]]:
-    """What each block puts out per sample, () where that is several tensors; remembered in this process."""
-    key = input_shape, repr(model)
-    if key not in _known_shapes:
-        _known_shapes[key] = [
-            tuple(size for size in cost.output_shape if isinstance(size, int))
-            for cost in models.block_costs(model, input_shape)
-        ]
-    return _known_shapes[key]
 
 
 def _channels(shape: tuple[int, ...]) -> int:
