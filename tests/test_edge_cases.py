@@ -103,7 +103,7 @@ def test_some_rounds_without_anybody(method: str) -> None:
 def test_no_epochs(method: str, config: dict[str, Any]) -> None:
     """E = 0 trains nothing and asks nothing of clients without a batch; fixed steps outrank it. H-SFP's other
     tiers have epochs of their own."""
-    above = {"edge_epochs": 0, "cloud_epochs": 0} if method == "hsfp" else {}
+    above = {"edge_epochs": 0, "cloud_epochs": 0, "intervals": (1, 1)} if method == "hsfp" else {}
     federation = tiny.Federation(tiny.blueprint(method, ODD, "batch", num_edges=2, **config, **above))
     before, after = federation.weights(), federation.run(2).weights()
     assert finite(after)

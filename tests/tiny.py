@@ -29,6 +29,10 @@ SIZES = (7, 3, 10, 5)
 """Clients of unequal size; with the default batches of 4, none ends on a batch of one sample."""
 CUTS = {"mlp": (1, 2), "batch": (1, 2, 3), "group": (1, 2, 3)}
 """The number of blocks below each legal cut of each model."""
+LIGHT: dict[str, dict[str, Any]] = {
+    "hsfp": {"local_epochs": 1, "edge_epochs": 1, "cloud_epochs": 1, "syn_per_class": 4},
+}
+"""Settings of methods whose own defaults take seconds."""
 PAIR_CUTS = (1, 2, 3)
 """Those of ``pair``; a tensor crosses the first, a tuple of two the others."""
 
@@ -135,7 +139,8 @@ def blueprint(
     bounds = np.cumsum([0, *sizes])
     rows = tuple(np.arange(a, b, dtype=np.int64) for a, b in itertools.pairwise(bounds))
     test = memory(model, 12, 2)
-    chosen = cast.Config(**{"lr": 0.1, "batch_size": 4, **config})
+    light = LIGHT.get(getattr(cast.Config, "name", ""), {})
+    chosen = cast.Config(**{"lr": 0.1, "batch_size": 4, **light, **config})
     if edges is None:
         edges = [i * num_edges // len(sizes) for i in range(len(sizes))]
     return Blueprint(

@@ -3,6 +3,9 @@
 "Hierarchical Federated Learning with Decoupled Split-Model Prototyping", ECCV 2026, Table 5. The contrast is
 that of Khosla et al. 2020, https://arxiv.org/abs/2004.11362.
 
+    client --- z1, labels --> edge --- z2, labels --> main     every step, as in HSFL
+    client <-- gradient at cut 1 --- edge <-- gradient at cut 2 --- main
+
     client:  gradient from the edge + cl_weight * grad of
              -(1/|V|) sum_i (1/|P(i)|) sum_{p in P(i)} log softmax_a(z_i . z_a / tau)[p]
     edge:    gradient from the cloud + the same of its own outputs

@@ -222,6 +222,7 @@ def test_few_samples_of_a_class_may_stay_at_home() -> None:
         assert ([] if sent is None else sent.classes.tolist()) == sorted(c for c, n in held.items() if n >= 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option",
     [

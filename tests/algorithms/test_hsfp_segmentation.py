@@ -121,6 +121,7 @@ def test_only_moments_and_layouts_reach_an_edge() -> None:
     assert difference(one.party("main").current, other.party("main").current) > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_sealed_is_local(layout: dict[str, Any]) -> None:
     """Hosts that only exchange serialised copies give the same weights, bytes and scores."""
@@ -132,6 +133,7 @@ def test_sealed_is_local(layout: dict[str, Any]) -> None:
     assert str(score(here)) == str(score(there))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option",
     [
@@ -169,6 +171,7 @@ def test_masks_of_two_classes_are_lesion_and_background() -> None:
     assert np.isfinite(score(two).loss)
 
 
+@pytest.mark.slow
 def test_lesions_are_found() -> None:
     """Better than by any one mask for all images, such as where lesions mostly are."""
     epochs = {"local_epochs": 3, "edge_epochs": 3, "cloud_epochs": 3}
@@ -191,6 +194,7 @@ def of_one_mask(masks: torch.Tensor, share: float) -> float:
     return float(dice_by_image(score).mean())
 
 
+@pytest.mark.slow
 def test_resumed_is_never_stopped() -> None:
     """Parties that take up a stored state come to the same bits."""
     plan = lesions.plan(intervals=(2, 2))

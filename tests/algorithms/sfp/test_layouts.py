@@ -48,6 +48,7 @@ def population(count: int) -> Tensor:
     return masks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("angle", [0.0, 0.4, math.pi / 4, 1.2, math.pi / 2, 2.5])
 def test_an_ellipse_is_found_again(size: layouts.Size, angle: float) -> None:

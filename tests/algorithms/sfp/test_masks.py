@@ -262,11 +262,13 @@ def test_contrast_is_not_in_bfloat16() -> None:
 
 def test_batches_of_one_class() -> None:
     """No step where none is wanted; else all pull together, and the loss is the log of the others' number."""
-    maps, masks = normal(2, 4, *MAPS) * 0 + 1, torch.zeros(2, *lesions.IMAGE, dtype=torch.uint8)
+    maps, masks = (
+        (normal(2, 4, *MAPS) * 0 + 1).requires_grad_(),
+        torch.zeros(2, *lesions.IMAGE, dtype=torch.uint8),
+    )
     loss = of("client").objective(0.1, 1, 0).loss(maps, masks)
-    assert loss is not None
     assert loss.item() == pytest.approx(math.log(2 * 64 - 1))
-    assert of("client", skip_one_class_batches=True).objective(0.1, 1, 0).loss(maps, masks) is None
+    assert not of("client", skip_one_class_batches=True).objective(0.1, 1, 0).loss(maps, masks).requires_grad
 
 
 def test_borders_know_their_sizes() -> None:
