@@ -26,7 +26,7 @@ test: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not ray and not slow" -n 2 --dist worksteal
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "ray or slow" -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "ray or slow" -n 2 --dist loadfile
 
 clean:
 	rm -rf $(VENV) rayfl-results

@@ -10,12 +10,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-LONGEST = (
-    *("test_tune", "test_trials", "test_nodes", "test_servers", "test_equivalences", "test_driver_killed"),
-    *("test_kills", "test_live", "test_ray_fleets", "test_doctor_command"),
-)
-"""Files that take minutes go first, so that none is left to one process at the end."""
-
 torch.set_num_threads(1)
 # A shell that starts something in the background has it ignore Ctrl-C, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,9 +29,3 @@ def ray_cluster() -> Iterator[None]:
     ensure_ray(num_cpus=2)
     yield
     ray.shutdown()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first; the others as they come."""
-    place = {name: i for i, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(place)))

@@ -47,7 +47,7 @@ class Objective:
         """Whether a batch has nothing to tell apart, or, where samples have one view, nothing in common."""
         if self._config.skip_one_class_batches and (labels == labels[0]).all():
             return True
-        return self._config.views == 1 and len(labels.unique()) == len(labels)
+        return self._config.views == 1 and bool((labels[:, None] == labels).sum() == len(labels))
 
     def step(self) -> None:
         """Let the head follow, where there is one."""
