@@ -1,39 +1,32 @@
 """H-SFP's client: learns features by contrast, and sends what their classes look like."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from rayfl import roles
+from rayfl.algorithms.hsfl import HSFL
 from rayfl.algorithms.sfp.messages import Message
 from rayfl.algorithms.sfp.prototypes import prototypes
 from rayfl.data.augment import augmentation
 from rayfl.data.prefetch import Stream
 from rayfl.evaluation import batch_size
-from rayfl.host import Batch, Host, Kept
-from rayfl.messages import Update, Weights
-from rayfl.tasks import Score
+from rayfl.host import Batch, Host
 from rayfl.training import batches
 
 
-class MomentClient(roles.Client):
+class MomentClient(HSFL.Client):
     """Keeps its own client part and optimiser from round to round."""
 
     def __init__(self, host: Host, index: int) -> None:
         super().__init__(host, index)
-        self.own: Weights = host.initial("client")
         self.prototypes = prototypes(host, "client")
-
-    def replace(self, weights: Weights) -> None:
-        """Go on from an average."""
-        self.own = {**self.own, **weights}
 
     def train_round(self, t: int) -> None:
         """A round of contrastive training on the client's own data."""
-        self.receive(self.own, t)
+        self.start_round(t)
         assert self.learner is not None
         self.objective = self.prototypes.objective(self.learner.lr, t, self.id)
         for batch in self.batches:
@@ -42,7 +35,7 @@ class MomentClient(roles.Client):
                 loss.backward()
                 self.learner.step()
                 self.objective.step()
-        self.own = {**self.own, **self.update().weights, **self.kept.buffers}
+        self.finish_round()
 
     def loss(self, batch: Batch) -> Tensor:
         """The contrast of a batch; without graph where it asks for no step."""
@@ -77,17 +70,3 @@ class MomentClient(roles.Client):
             some = rows[start : start + size]
             batch = self.host.batch(source, some)
             yield model(batch.inputs), self.prototypes.labels(batch, some)
-
-    def send(self) -> Update:
-        """The client part as it is."""
-        return Update(self.host.travels(self.own), self.config.mass(len(self.rows)))
-
-    def score(self, *parts: Weights) -> tuple[Score, Score]:
-        return super().score(self.own, *parts)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"own": dict(self.own), **super().state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.own = state["own"]
-        self.kept = Kept(**{key: value for key, value in state.items() if key != "own"})

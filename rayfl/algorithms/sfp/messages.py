@@ -43,7 +43,7 @@ Message = ClassMoments | MaskMoments
 
 
 def packed(gaussians: Mapping[int, Gaussian]) -> ClassMoments | None:
-    """The message; None where there is nothing to say. Raises FloatingPointError for what is not finite."""
+    """The message; None where there is nothing to say."""
     if not gaussians:
         return None
     some = list(gaussians.values())
