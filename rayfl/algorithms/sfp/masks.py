@@ -35,6 +35,8 @@ class Sources:
     """Real positions behind each class."""
     places: Sequence[Mapping[int, Gaussian]]
     """By class: of the union of all places, or (``mixture``) of each."""
+    sizes: Sequence[int]
+    """Real positions behind each of them, without what it has from the others."""
 
 
 class MaskPrototypes:
@@ -79,6 +81,7 @@ class MaskPrototypes:
             layouts.join(message.layouts for message in sent),
             {label: one.count for label, one in union.items()},
             [{**union, **place} for place in places] if mixed else [union],
+            [_count(place) for place in (places if mixed else [union])],
         )
 
     def draw(self, found: Sources, views: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -94,8 +97,9 @@ class MaskPrototypes:
         maps = torch.empty(len(masks), len(like), *border.size, dtype=like.dtype, device=like.device)
         eps = SPREAD_OF_POINTS if config.covariance == "mu_only" else config.eps
         known = [{label: _moments(one) for label, one in place.items()} for place in found.places]
-        sizes = torch.tensor([float(sum(one.count for one in place.values())) for place in found.places])
-        chosen = torch.multinomial(sizes, len(masks), replacement=True, generator=generator)
+        chosen = torch.multinomial(
+            torch.tensor(found.sizes, dtype=torch.float32), len(masks), replacement=True, generator=generator
+        )
         # One by one, as a map is large and drawing takes several times its memory.
         for row, place in enumerate(chosen.tolist()):
             maps[row] = pixels.draw(known[place], small[row : row + 1], generator, eps=eps)[0]
@@ -125,6 +129,10 @@ def _positions(
             kept.append(masks)
         height, width = maps.shape[-2:]
         yield pixels.by_position(maps, pixels.shrink(masks, (height, width)))
+
+
+def _count(place: Mapping[int, Gaussian]) -> int:
+    return sum(one.count for one in place.values())
 
 
 def _moments(one: Gaussian) -> Moments:

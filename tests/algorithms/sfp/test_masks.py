@@ -144,11 +144,13 @@ def test_a_mixture_is_of_places() -> None:
     assert [place[0].mean[0].item() for place in found.places] == [4.0, 0.0]
     assert [place[1].mean[0].item() for place in found.places] == [10.0, 10.0]
     assert found.counts == {0: 20, 1: 10}
+    assert found.sizes == [10, 20], "a borrowed class makes no place larger"
 
 
 def sources(*places: dict[int, Gaussian]) -> Sources:
     """With layouts of some masks."""
-    return Sources(layouts.take([lesions.masks(40, 1)]), {0: 10, 1: 10}, places)
+    sizes = [sum(one.count for one in place.values()) for place in places]
+    return Sources(layouts.take([lesions.masks(40, 1)]), {0: 10, 1: 10}, places, sizes)
 
 
 @pytest.mark.parametrize(("part", "size"), [("edge", MAPS), ("main", SMALLER)])
@@ -204,7 +206,7 @@ def test_a_map_of_a_mixture_is_of_one_place() -> None:
 
 
 def test_without_lesions_masks_are_empty() -> None:
-    known = Sources(Layouts(0, 9, torch.empty(0), torch.empty(0)), {0: 5}, [{0: spread(0)}])
+    known = Sources(Layouts(0, 9, torch.empty(0), torch.empty(0)), {0: 5}, [{0: spread(0)}], [5])
     maps, masks = of("main", eps=0.0).draw(known, 1, rng())
     assert not masks.any()
     assert not maps.any()
