@@ -44,7 +44,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("edge_map", ["blocks", "random", "label_similar"])
+@pytest.mark.parametrize("edge_map", ["blocks", "random", "label_similar", "label_diverse"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
 def test_sizes_follow_from_class_counts(kind: dict[str, Any], edge_map: EdgeMap) -> None:
     """What an unprepared set's counts give is what the prepared set gives: edges and validation as well."""
@@ -58,20 +58,21 @@ def test_sizes_follow_from_class_counts(kind: dict[str, Any], edge_map: EdgeMap)
     known, still_guessing = divided(config)
     assert (guessing, still_guessing) == (True, False)
     assert list(map(len, guessed.client_indices)) == list(map(len, known.client_indices))
-    if edge_map != "label_similar" or kind["kind"] not in ("iid", "quantity"):
+    if edge_map not in ("label_similar", "label_diverse") or kind["kind"] not in ("iid", "quantity"):
         # There who holds which labels is drawn row by row, and a note says so.
         assert guessed.client_edges == known.client_edges
     assert len(guessed.validation_indices) == len(known.validation_indices)
 
 
+@pytest.mark.parametrize("edge_map", ["label_similar", "label_diverse"])
 @pytest.mark.parametrize(("kind", "num_notes"), [("iid", 2), ("shards", 1)])
-def test_edges_that_only_labels_tell(kind: str, num_notes: int) -> None:
+def test_edges_that_only_labels_tell(kind: str, num_notes: int, edge_map: str) -> None:
     """Said where similar labels are drawn row by row, not where class counts give them."""
-    settings = [*SETTINGS, f"data.partition={{kind: {kind}}}", "data.edge_map=label_similar", "rounds=0"]
+    settings = [*SETTINGS, f"data.partition={{kind: {kind}}}", f"data.edge_map={edge_map}", "rounds=0"]
     notes = costs.estimate(load_experiment("hsfl.digits", settings)).notes
     assert len(notes) == num_notes
     assert notes[0].startswith("sizes from class counts: dataset 'synthetic'")
-    assert "label_similar" in notes[-1] or kind == "shards"
+    assert edge_map in notes[-1] or kind == "shards"
 
 
 def test_what_only_the_dataset_knows_is_refused() -> None:

@@ -55,11 +55,11 @@ class Estimate:
             notes.append(f"sizes from class counts: dataset '{data.name}' isn't prepared here")
         if (
             self.from_counts
-            and data.edge_map == "label_similar"
+            and data.edge_map in ("label_similar", "label_diverse")
             and data.partition.kind in ("iid", "quantity")
         ):
             notes.append(
-                f"data.edge_map=label_similar goes by clients' labels, under {data.partition.kind} drawn "
+                f"data.edge_map={data.edge_map} goes by clients' labels, under {data.partition.kind} drawn "
                 f"row by row: which edges have participants, and so their traffic, may differ"
             )
         if self.values_read:

@@ -19,7 +19,7 @@ Kind = Literal[
 ]
 AugmentKind = Literal["none", "crop_flip", "shift", "supcon", "randaugment"]
 Scheme = Literal["niid_bench", "per_class", "per_client", "hsu"]
-EdgeMap = Literal["blocks", "random", "label_similar", "domain"]
+EdgeMap = Literal["blocks", "random", "label_similar", "label_diverse", "domain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,8 @@ class DataConfig:
     num_edges: Annotated[int, Ge(1)] = 2
     """Edge servers."""
     edge_map: EdgeMap = "blocks"
-    """Which clients an edge server serves: see ``rayfl.data.EDGE_MAPS``. Kind two_level brings its own."""
+    """Which clients an edge server serves: see ``rayfl.data.EDGE_MAPS``. Kind two_level brings its own. Of
+    these ``random`` alone depends on the seed, beyond the partition."""
     partition: PartitionConfig = field(default_factory=PartitionConfig)
     """How training samples are divided over clients."""
     val_fraction: Annotated[float, Ge(0), Lt(1)] = 0.1

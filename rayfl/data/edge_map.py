@@ -15,6 +15,7 @@ EDGE_MAPS: dict[str, str] = {
     "blocks": "contiguous blocks of client numbers, equal in clients to within one",
     "random": "as blocks, of clients in random order",
     "label_similar": "clients of similar class shares together, equal in clients to within one",
+    "label_diverse": "the opposite: the clients of each edge together are like all clients; equal likewise",
     "domain": "clients of one domain together: several domains per edge, or several edges per domain",
 }
 """Name -> what it does."""
@@ -39,6 +40,8 @@ def edge_map(
         return tuple(blocks(num_clients, num_edges)[order].tolist())
     if kind == "label_similar":
         return tuple(label_similar(counts, num_edges).tolist())
+    if kind == "label_diverse":
+        return tuple(label_diverse(counts, num_edges).tolist())
     if kind == "domain":
         if domain_counts is None:
             others = ", ".join(k for k in get_args(EdgeMap) if k != "domain")
@@ -104,6 +107,26 @@ def _exchange(edge: Ints, distance: Floats, a: int, b: int) -> None:
     pairs = min(len(ours), len(theirs))
     swaps = int((leave[first[:pairs]] + come[second[:pairs]] > LEAST_GAIN).sum())
     edge[ours[first[:swaps]]], edge[theirs[second[:swaps]]] = b, a
+
+
+def label_diverse(counts: Ints, num_edges: int) -> Ints:
+    """The edge of each client, int64 [n]: class counts as near to those of all clients as a greedy deal gets.
+
+    Clients go, those furthest from the class shares of all first, to the edge with room whose samples it
+    brings nearest to them. Edges are numbered by their first client.
+    """
+    excess = counts - counts.sum(axis=1, keepdims=True) * mixes(counts.sum(axis=0))
+    room = np.bincount(blocks(len(counts), num_edges), minlength=num_edges)
+    held = np.zeros((num_edges, counts.shape[1]))
+    edge = np.empty(len(counts), dtype=np.int64)
+    for client in np.argsort(-np.round((excess**2).sum(axis=1), 6), kind="stable"):
+        # Of |held + excess|^2, all else is the same for every edge.
+        growth = np.where(room > 0, np.round(held @ excess[client], 6), np.inf)
+        e = int(growth.argmin())
+        held[e] += excess[client]
+        room[e] -= 1
+        edge[client] = e
+    return _numbered(edge)
 
 
 def by_domain(domain: Ints, num_edges: int) -> Ints:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rayfl.data import EDGE_MAPS, PartitionConfig, partition
-from rayfl.data.edge_map import blocks, by_domain, edge_map, label_similar
+from rayfl.data.edge_map import blocks, by_domain, edge_map, label_diverse, label_similar
 from rayfl.data.statistics import measure, mixes
 from rayfl.errors import UserError
 
@@ -74,6 +74,35 @@ def test_label_similar_is_a_minimum_under_exchanges() -> None:
             assert distance[i, edges[j]] + distance[j, edges[i]] > now - 1e-6
 
 
+@pytest.mark.parametrize(("n", "num_edges"), [(30, 5), (31, 4), (10, 10), (3, 5), (12, 1)])
+def test_label_diverse_edges_are_nearer_to_the_whole(n: int, num_edges: int) -> None:
+    """In the mean distance of edges' class shares to those of all: by a tenth and more, where it can."""
+    for scheme, alpha, seed in (("niid_bench", 0.3, 0), ("per_class", 0.2, 1), ("per_client", 0.1, 2)):
+        rows = skewed(n, scheme, alpha, seed)
+        counts = measure(rows, LABELS, 10).counts
+        apart = {}
+        for kind in ("label_diverse", "random", "label_similar"):
+            edges = edge_map(kind, num_edges, seed, counts, None)  # type: ignore[arg-type]
+            assert sorted(sizes(edges, num_edges)) == sorted(sizes(blocks(n, num_edges), num_edges))
+            apart[kind] = measure(rows, LABELS, 10, edges=edges).edge_variation
+        found = [apart[kind] for kind in ("label_diverse", "random", "label_similar")]
+        if 1 < num_edges < n:
+            assert found[0] < 9 / 10 * found[1] < found[2]  # type: ignore[operator]
+        else:
+            assert found == pytest.approx([found[0]] * 3, abs=1e-12)
+
+
+def test_label_diverse_gives_each_edge_some_of_each() -> None:
+    """Two clients of each of three classes, in any order: every edge of three has one of each. Clients that
+    all are like the whole go in blocks."""
+    for order in ([0, 1, 2, 3, 4, 5], [5, 2, 0, 3, 1, 4]):
+        counts = np.repeat(np.eye(3, dtype=np.int64) * 9, 2, axis=0)[order]
+        edges = label_diverse(counts, 2)
+        assert [sorted(counts[edges == e].argmax(axis=1)) for e in (0, 1)] == [[0, 1, 2]] * 2
+        assert edges[0] == 0
+    assert label_diverse(np.ones((5, 3), dtype=np.int64), 2).tolist() == [0, 0, 0, 1, 1]
+
+
 def test_one_edge_per_domain() -> None:
     assert by_domain(np.array([4, 4, 1, 9, 1, 9]), 3).tolist() == [0, 0, 1, 2, 1, 2]
 
@@ -117,4 +146,4 @@ def test_refusals() -> None:
         edge_map("domain", 2, 0, counts, None)
     with pytest.raises(UserError, match=r"unknown data\.edge_map 'label': did you mean 'label_similar'"):
         edge_map("label", 2, 0, counts, None)  # type: ignore[arg-type]
-    assert set(EDGE_MAPS) == {"blocks", "random", "label_similar", "domain"}
+    assert set(EDGE_MAPS) == {"blocks", "random", "label_similar", "label_diverse", "domain"}

@@ -171,15 +171,15 @@ def test_statistics_know_domains_and_edges(root: str) -> None:
 
 def test_the_edge_map_is_fixed_by_the_seed_and_part_of_the_fingerprint(root: str) -> None:
     maps = {}
-    for kind in ("blocks", "random", "label_similar", "domain"):
+    for kind in ("blocks", "random", "label_similar", "label_diverse", "domain"):
         fd = load(in_domains(root, edge_map=kind, partition=PartitionConfig(kind="dirichlet")), 0)
         again = load(in_domains(root, edge_map=kind, partition=PartitionConfig(kind="dirichlet")), 0)
         assert fd.client_edges == again.client_edges
         assert (fd.partition.edges is None) == (kind == "blocks")
         maps[fd.partition.hash] = fd.client_indices
-    assert len(maps) == 4
+    assert len(maps) == 5
     rows = [np.concatenate(indices).tolist() for indices in maps.values()]
-    assert rows[0] == rows[1] == rows[2] == rows[3]
+    assert all(some == rows[0] for some in rows)
 
 
 def test_a_file_brings_its_edge_map(root: str, tmp_path: Path) -> None:
