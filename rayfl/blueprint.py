@@ -7,7 +7,7 @@ from torch import nn
 
 from rayfl import algorithms, data, models, weights
 from rayfl.config import ExperimentConfig
-from rayfl.data import augment
+from rayfl.data import augment, displacement
 from rayfl.errors import UserError
 from rayfl.host import Blueprint, Facts
 from rayfl.models.blocks import Shape
@@ -55,6 +55,7 @@ def lay_down(
     method.cut(config.algorithm, whole)
     _check_outputs(config, train)
     augment.check(config.data.augment, train.shape)
+    displacement.check(config.data.displacement, train.shape)
     facts = Facts(
         seed=config.seed,
         num_samples=tuple(len(rows) for rows in federated.client_indices),

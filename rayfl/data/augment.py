@@ -8,10 +8,10 @@ random transforms fit neither: they draw from torch's global generator, and once
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from rayfl.data.config import AugmentKind
+from rayfl.data.displacement import move
 from rayfl.data.randaugment import rand_augment
 from rayfl.data.views import two_views
 from rayfl.errors import UserError
@@ -59,11 +59,4 @@ def _moved(
     rows = rng.integers(2 * above + 1, size=(count, 1)) + np.arange(height)
     columns = np.where(rng.random((count, 1)) < upright, np.arange(width), np.arange(width)[::-1])
     columns = columns + rng.integers(2 * left + 1, size=(count, 1))
-    places = rows[:, :, None] * (width + 2 * left) + columns[:, None, :]
-    index = torch.from_numpy(places.reshape(count, 1, height * width)).to(images.device)
-
-    def moved(planes: Tensor) -> Tensor:
-        padded = torch.nn.functional.pad(planes, (left, left, above, above)).flatten(2)
-        return padded.gather(2, index.expand(-1, planes.shape[1], -1)).view_as(planes)
-
-    return moved(images), None if masks is None else moved(masks[:, None])[:, 0]
+    return move(images, masks, rows, columns, (above, left))

@@ -107,6 +107,11 @@ class DataConfig:
     """The official or own files that the dataset is prepared from, where it isn't bundled or downloaded."""
     image_size: Annotated[int, Ge(1)] | None = None
     """Side in pixels that images are resized to when read; default: as stored, or 224 for photographs."""
+    displacement: Annotated[int, Ge(0)] = 0
+    """Pixels by which every image, of training and of test, is moved at most, up or down and left or right;
+    what comes in is black. Each image is moved once and for all, in the same way under every method, seed
+    and fleet: another dataset, whose content has no fixed place. Not ``augment: shift``, which moves training
+    images anew in every step. Masks go along; sizes, labels and partitions stay as they are."""
     on_unreadable: Literal["raise", "skip"] = "raise"
     """What a preparation does with an image that can't be read: stop, or leave it out and list it."""
     augment: AugmentKind = "none"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rayfl.data import images
+from rayfl.data import displacement, images
 from rayfl.data.augment import Augment
 from rayfl.data.columns import Columns, EncodedColumn
 from rayfl.data.info import Task
@@ -28,10 +28,11 @@ class Dataset:
     Pickles as its path; opened again at most once per process.
     """
 
-    def __init__(self, path: Path, image_size: int | None = None) -> None:
+    def __init__(self, path: Path, image_size: int | None = None, moved: int = 0) -> None:
         """Open ``path`` (``train.arrow`` or ``test.arrow`` beside its ``meta.json``).
 
-        Images are resized to squares of ``image_size`` when read; None leaves small ones as stored.
+        Images are resized to squares of ``image_size`` when read; None leaves small ones as stored. Each is
+        then ``moved`` by up to so many pixels each way, always in the same way.
         """
         try:
             meta = json.loads((path.parent / "meta.json").read_text(encoding="utf-8"))
@@ -69,6 +70,8 @@ class Dataset:
         channels, height, width = meta["shape"]
         self.shape: tuple[int, int, int] = (channels, image_size or height, image_size or width)
         """(C, H, W) as batches have it."""
+        self._most_moved = moved
+        self._moves = displacement.offsets(path.stem, len(labels), moved) if moved else None
         self._scales: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -85,7 +88,7 @@ class Dataset:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reopen, (str(self.path), self._image_size)
+        return reopen, (str(self.path), self._image_size, self._most_moved)
 
     def batch(
         self,
@@ -123,6 +126,8 @@ class Dataset:
             masks = images.decode_masks([self.masks[row] for row in rows], size)
         elif self.masks is not None:
             masks = images.resize_masks(torch.from_numpy(self.masks[rows]), size)
+        if self._moves is not None:
+            return displacement.displace(pixels, masks, self._moves[rows], self._most_moved)
         return pixels, masks
 
     def _scale(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -142,6 +147,6 @@ def _pixels(columns: Columns, name: str) -> npt.NDArray[np.uint8] | EncodedColum
 
 
 @cache
-def reopen(path: str, image_size: int | None) -> Dataset:
+def reopen(path: str, image_size: int | None, moved: int) -> Dataset:
     """The split at ``path``, opened once per process."""
-    return Dataset(Path(path), image_size)
+    return Dataset(Path(path), image_size, moved)

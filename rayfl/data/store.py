@@ -24,7 +24,8 @@ def open_dataset(config: DataConfig) -> tuple[Dataset, Dataset]:
             prepare(place, config.on_unreadable, Progress())
         _sound.add(place.folder)
     train, test = (
-        reopen(str(place.folder / f"{split}.arrow"), config.image_size) for split in ("train", "test")
+        reopen(str(place.folder / f"{split}.arrow"), config.image_size, config.displacement)
+        for split in ("train", "test")
     )
     return train, test
 

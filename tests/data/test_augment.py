@@ -93,6 +93,9 @@ def test_crop_flip_pads_in_proportion() -> None:
         assert kept.min() >= (1 - pad / side) ** 2
         assert kept.min() < (1 - pad / side / 2) ** 2
         assert kept.max() > 1 - pad / side / 2
+    kept = apply("crop_flip", torch.ones(64, 1, 8, 32, dtype=torch.uint8))[0]
+    assert kept.amax(3).sum((1, 2)).min() == 8 - 1
+    assert kept.amax(2).sum((1, 2)).min() == 32 - 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
