@@ -17,7 +17,7 @@ Departs from the paper: moments of several places are pooled to those of the uni
 printed); averages come before moments are taken (``avg_order: after`` as printed), so that the cloud's part
 fits the model that is scored; the edge part has GroupNorm in BatchNorm's place. Reconstructed, as the paper
 is silent: client parts are averaged over edges with the edges' own; a client takes up the last average when
-it takes part; an edge's two views are two draws. Of ``low_rank`` the paper knows nothing.
+it takes part; an edge's two views are two draws. Of ``low_rank`` and ``full`` the paper knows nothing.
 
 Where the task is segmentation all is a design of ours. Its authors' code labels whole images and then trains
 the decoder on features of real ones, in the cloud. Here a class is of a position: moments are of the channels

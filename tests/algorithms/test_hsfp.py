@@ -228,8 +228,8 @@ def test_few_samples_of_a_class_may_stay_at_home() -> None:
     [
         {"contrast": "infonce"}, {"contrast": "none"}, {"contrast_on": "flat"}, {"tau": 0.1}, {"views": 1},
         {"covariance": "low_rank", "pooling": "mixture", "rank": 1}, {"covariance": "mu_only"},
-        {"pooling": "paper_eq5"}, {"edge_views": "spatial"}, {"clip_nonneg": True}, {"eps": 0.1},
-        {"proto_space": "vector"}, {"proto_space": "grid", "grid": 2}, {"syn_per_class": 6},
+        {"covariance": "full"}, {"pooling": "paper_eq5"}, {"edge_views": "spatial"}, {"clip_nonneg": True},
+        {"proto_space": "vector"}, {"proto_space": "grid", "grid": 2}, {"syn_per_class": 6}, {"eps": 0.1},
         {"avg_order": "after"}, {"min_count": 3}, {"skip_one_class_batches": True, "batch_size": 2},
         {"syn_prior": "empirical"}, {"intervals": (1, 5)}, {"weight_decay": 0.1},
     ],

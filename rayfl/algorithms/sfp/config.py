@@ -61,7 +61,8 @@ class HSFPConfig(TrainingConfig):
     grid: Annotated[int, Ge(1)] = 4
     """Cells per side of ``grid``."""
     covariance: Covariance = "diag"
-    """Variances, means alone, or the main directions as well."""
+    """Variances, means alone, the main directions as well, or whole covariances, which are for few features:
+    D (D + 1) / 2 numbers per class, of at most 1024."""
     rank: Annotated[int, Ge(1)] = 4
     """Directions per class of ``low_rank``, at most a quarter of its samples."""
     pooling: Pooling = "exact"

@@ -27,6 +27,8 @@ class ClassMoments:
     """[J] int32, how many factors each class has; None without any."""
     factors: Tensor | None = sent_as("moments")
     """[sum of ranks, *S] float32."""
+    triangles: Tensor | None = sent_as("moments")
+    """[J, D (D + 1) / 2] float32 of D features: lower triangles of covariances, in the place of ``stds``."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def packed(gaussians: Mapping[int, Gaussian]) -> ClassMoments | None:
     some = list(gaussians.values())
     stds = [one.variance.sqrt() for one in some if one.variance is not None]
     factors = [one.factors for one in some if one.factors is not None]
+    triangles = [one.triangle for one in some if one.triangle is not None]
     return ClassMoments(
         torch.tensor(list(gaussians), dtype=torch.int32),
         torch.tensor([one.count for one in some], dtype=torch.int32),
@@ -56,6 +59,7 @@ def packed(gaussians: Mapping[int, Gaussian]) -> ClassMoments | None:
         torch.stack(stds) if stds else None,
         torch.tensor([len(one) for one in factors], dtype=torch.int32) if factors else None,
         torch.cat(factors) if factors else None,
+        torch.stack(triangles) if triangles else None,
     )
 
 
@@ -67,5 +71,6 @@ def unpacked(message: ClassMoments) -> dict[int, Gaussian]:
     for row, (label, count) in enumerate(zip(message.classes.tolist(), message.counts.tolist(), strict=True)):
         variance = None if message.stds is None else message.stds[row].square()
         factors = None if per_class is None else per_class[row]
-        found[label] = Gaussian(count, message.means[row], variance, factors)
+        triangle = None if message.triangles is None else message.triangles[row]
+        found[label] = Gaussian(count, message.means[row], variance, factors, triangle)
     return found

@@ -1,5 +1,6 @@
 """Where H-SFP takes its moments: feature maps, coarse grids of them, or vectors."""
 
+import math
 from collections import OrderedDict
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rayfl import models
+from rayfl.algorithms.sfp import covariances
 from rayfl.algorithms.sfp.checks import check_masks
 from rayfl.algorithms.sfp.config import HSFPConfig
 from rayfl.errors import UserError
@@ -49,16 +51,18 @@ def extended(config: HSFPConfig, model: nn.Sequential, input_shape: Shape, seed:
     """The backbone with ``narrow``, ``widen`` and ``pool`` at the borders of its three parts.
 
     An edge's maps are pooled wherever the part above them can take that, unless it makes maps of its own.
-    Raises UserError for cuts at which there is no single map or vector.
+    Raises UserError for cuts at which there is no single map or vector, or one too large for ``full``.
     """
     after = config.cut_layers or default_cuts(model, 2)
     client, edge, cloud = cut(model, *after)
     names, shapes = models.block_names(model), models.output_shapes(model, input_shape)
-    lower, upper = shapes[len(client) - 1], shapes[len(client) + len(edge) - 1]
+    borders = len(client) - 1, len(client) + len(edge) - 1
+    lower, upper = (shapes[border] for border in borders)
+    lower_name, upper_name = (names[border] for border in borders)
     masks = len(shapes[-1]) == 3
     if masks:
         check_masks(config, shapes[-1][0])
-    for shape, name in ((lower, names[len(client) - 1]), (upper, names[len(client) + len(edge) - 1])):
+    for shape, name in ((lower, lower_name), (upper, upper_name)):
         if len(shape) not in ((3,) if masks else (1, 3)) or not isinstance(shape[0], int):
             raise UserError(
                 f"hsfp takes moments of one map or vector, block '{name}' puts out {shape}: set "
@@ -78,9 +82,12 @@ def extended(config: HSFPConfig, model: nn.Sequential, input_shape: Shape, seed:
         if not poolable:
             raise UserError(
                 f"algorithm.proto_space=vector needs a cloud part that takes pooled maps, block "
-                f"'{names[len(client) + len(edge)]}' takes {upper}: set algorithm.cut_layers or another model"
+                f"'{names[borders[1] + 1]}' takes {upper}: set algorithm.cut_layers or another model"
             )
         narrow, edge = Pool(), _vector_edge(lower[0], upper[0], seed)
+    if config.covariance == "full":
+        for name, last, shape in ((lower_name, narrow, lower), (upper_name, pool, upper)):
+            covariances.check(math.prod(models.output_shapes(nn.Sequential(last), shape)[0]), name)
     return nn.Sequential(
         OrderedDict(
             [
