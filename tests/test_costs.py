@@ -80,6 +80,13 @@ def test_estimate_is_the_ledger(method: str, dtype: str) -> None:
     assert not arithmetic.was_read
 
 
+@pytest.mark.parametrize("covariance", ["mu_only", "low_rank", "full"])
+def test_what_is_sent_of_a_class_may_depend_on_its_samples(covariance: str) -> None:
+    """Directions are at most a quarter as many as samples, which labels tell."""
+    plan = tiny.blueprint("hsfp", num_edges=2, participation=0.5, covariance=covariance, pooling="mixture")
+    assert trained(counted(plan)[0]) == trained(tiny.Federation(plan).run(3).fleet.ledger)
+
+
 @pytest.mark.parametrize("bn", ["average", "local"])
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ALGORITHMS)

@@ -64,7 +64,9 @@ class EmptyArithmetic(TorchDispatchMode):
         if func._schema.name.endswith("_"):
             self._known[key] = None
             return args[0]
-        known = self._known[key] = func(*args, **kwargs)
+        known = func(*args, **kwargs)
+        if not _picks(args):
+            self._known[key] = known
         return _another(known)
 
 
@@ -83,6 +85,13 @@ def _another(known: Any) -> Any:
     if isinstance(known, Tensor):
         return known.data
     return type(known)(map(_another, known)) if isinstance(known, tuple | list) else known
+
+
+def _picks(value: Any) -> bool:
+    """Whether there is a mask with content: its values, not its form, say how much is picked."""
+    if isinstance(value, tuple | list):
+        return any(map(_picks, value))
+    return isinstance(value, Tensor) and value.dtype == torch.bool and not value.is_meta
 
 
 def _any_meta(value: Any) -> bool:
