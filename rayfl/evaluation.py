@@ -1,12 +1,12 @@
 """How a model does on fixed rows, scored as the task has it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import nn
 
-from rayfl.host import Host, Source
+from rayfl.host import Batch, Host, Source
 from rayfl.messages import Weights
 from rayfl.tasks import Score, join
 from rayfl.training import Rows
@@ -34,17 +34,23 @@ def whole(host: Host, parts: Sequence[Weights]) -> nn.Sequential:
 
 
 def evaluate(host: Host, model: nn.Sequential, source: Source, rows: Rows) -> Score:
-    """The score of a model on some rows, in batches whose size depends on the shape of the images alone."""
+    """The score of a model on some rows."""
     if len(rows) == 0:
         return host.task.nothing(host.facts.num_classes)
     pieces, loss = [], 0.0
-    size = batch_size(host.batch(source, rows[:1]).inputs.numel())
     with torch.inference_mode(), host.autocast():
-        for start in range(0, len(rows), size):
-            batch = host.batch(source, rows[start : start + size])
+        for _, batch in in_batches(host, source, rows):
             pieces.append(host.task.score(model(batch.inputs), batch.labels))
             loss += pieces[-1].loss
     return replace(join(pieces), loss=loss)
+
+
+def in_batches(host: Host, source: Source, rows: Rows) -> Iterator[tuple[Rows, Batch]]:
+    """Rows of a split as they are, in batches whose size depends on the shape of the images alone."""
+    size = batch_size(host.image_values)
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
+        yield some, host.batch(source, some)
 
 
 def batch_size(values_per_row: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -117,6 +118,11 @@ class Host:
         """The parts of the model ("client", "edge", "main") before round 1: never written to."""
         whole = self.blueprint.model().to(device=self.device, dtype=self.dtype)
         return self.blueprint.algorithm.cut(self.config, whole)
+
+    @cached_property
+    def image_values(self) -> int:
+        """Values of one image, for which one is read."""
+        return self.batch(self.blueprint.train, np.zeros(1, dtype=np.int64)).inputs.numel()
 
     def initial(self, part: str) -> dict[str, Tensor]:
         """The weights of a part ("client", "edge", "main") before round 1: shared, so never written to."""

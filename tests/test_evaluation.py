@@ -174,6 +174,20 @@ def test_a_batch_of_large_images_is_small() -> None:
     assert [batch_size(n) for n in (784, 3072, 3 * 224 * 224, 10**8)] == [256, 256, 27, 1]
 
 
+def test_one_image_is_read_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a host, once; all others once per score."""
+    plan = masked("fedavg")
+    read: list[int] = []
+    batch = Spots.batch
+    monkeypatch.setattr(
+        Spots, "batch", lambda of, rows, *more: (read.extend(rows), batch(of, rows, *more))[1]
+    )
+    host = Host(plan)
+    for _ in range(2):
+        evaluate(host, plan.model().double(), plan.test, np.arange(3, 20))
+    assert read == [0, *range(3, 20), *range(3, 20)]
+
+
 def test_batches_change_no_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = masked("fedavg")
     host, model = Host(plan), plan.model().double().eval()

@@ -1,8 +1,6 @@
 """H-SFP's client: learns features by contrast, and sends what their classes look like."""
 
 import functools
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -12,7 +10,7 @@ from rayfl.algorithms.sfp.messages import Message
 from rayfl.algorithms.sfp.prototypes import prototypes
 from rayfl.data.augment import augmentation
 from rayfl.data.prefetch import Stream
-from rayfl.evaluation import batch_size
+from rayfl.evaluation import in_batches
 from rayfl.host import Batch, Host
 from rayfl.training import batches
 
@@ -61,12 +59,7 @@ class MomentClient(HSFL.Client):
     def moments(self) -> Message | None:
         """Of the features of all of the client's samples, as they are, by the client part as it is."""
         with self.host.frozen("client", self.own) as model:
-            return self.prototypes.describe(self._features(model))
-
-    def _features(self, model: Any) -> Iterator[tuple[Tensor, Tensor]]:
-        rows, source = self.rows, self.host.blueprint.train
-        size = batch_size(self.host.batch(source, rows[:1]).inputs.numel()) if len(rows) else 1
-        for start in range(0, len(rows), size):
-            some = rows[start : start + size]
-            batch = self.host.batch(source, some)
-            yield model(batch.inputs), self.prototypes.labels(batch, some)
+            return self.prototypes.describe(
+                (model(batch.inputs), self.prototypes.labels(batch, rows))
+                for rows, batch in in_batches(self.host, self.host.blueprint.train, self.rows)
+            )
