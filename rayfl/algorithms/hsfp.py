@@ -87,9 +87,8 @@ class HSFP(Algorithm):
     def average_clients(self, clients: Group, t: int) -> None:
         """On schedule: within edges, then over them."""
         every_client, every_edge = self.config.intervals
-        if not self.renews_clients(t):
+        if not every_client or self.last_average(t) < t:
             return
-        assert every_client
         recent = self.clients.only(self.taken_part(t - every_client, t))
         if t % every_client == 0:
             self.edges.average_clients(recent.send())
@@ -113,9 +112,9 @@ class HSFP(Algorithm):
             self.edges.replace(self.fed.edge_weights())
         if not every_client:
             return
-        last = next((s for s in range(t - 1, 0, -1) if self.renews_clients(s)), 0)
         if t == 1:
             self.edges.replace_clients(self.fed.weights())
+        last = self.last_average(t - 1)
         if self.config.distribute == "all" and last:
             return
         since = last if self.config.distribute == "lazy" else 0
@@ -124,13 +123,11 @@ class HSFP(Algorithm):
         have_it = self.taken_part(since, t - 1)
         clients.only(set(clients.ids) - have_it).replace(self.edges.client_weights())
 
-    def renews_clients(self, t: int) -> bool:
-        """Whether some average of client parts is made in round ``t``."""
-        every_client, every_edge = self.config.intervals
-        over_edges = self.config.client_avg_scope == "hierarchical" and bool(
-            every_edge and t % every_edge == 0
-        )
-        return bool(every_client) and (t % every_client == 0 or over_edges)
+    def last_average(self, t: int) -> int:
+        """The last round up to ``t`` that averages client parts, within edges or over them; 0 for none."""
+        scope, (every_client, every_edge) = self.config.client_avg_scope, self.config.intervals
+        intervals = (every_client, every_edge if scope == "hierarchical" else None)
+        return max(t - t % every for every in intervals if every)
 
     def taken_part(self, after: int, until: int) -> set[int]:
         """Clients of the rounds behind ``after`` up to ``until``."""
