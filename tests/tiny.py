@@ -308,6 +308,26 @@ def part_bytes(plan: Blueprint) -> dict[str, int]:
     return {role: num_bytes(part.state_dict()) for role, part in cut_parts(plan).items()}
 
 
+def weights_of_three_tiers(plan: Blueprint, t: int) -> Counter[tuple[str, str, str]]:
+    """What H-SFP's schedule sends in round ``t`` where ``intervals`` is (2, 3): four clients under two edges,
+    all of which take part. Client parts are averaged in rounds 2, 4, 6, edge parts and what edges have of
+    clients in 3 and 6; an average goes with its 8-byte mass; the first models are handed out in round 1."""
+    part, wanted = part_bytes(plan), Counter[tuple[str, str, str]]()
+    both = part["client"] + part["edge"]
+    if t == 1:
+        wanted["edge-cloud", "down", "weights"] += 2 * both
+    if t == 1 or t % 2 == 0 or t % 3 == 0:
+        wanted["client-edge", "down", "weights"] += 4 * part["client"]
+    if t % 2 == 0:
+        wanted["client-edge", "up", "weights"] += 4 * part["client"]
+        wanted["client-edge", "up", "counts"] += 4 * 8
+    if t % 3 == 0:
+        for way in ("up", "down"):
+            wanted["edge-cloud", way, "weights"] += 2 * both
+        wanted["edge-cloud", "up", "counts"] += 2 * 2 * 8
+    return wanted
+
+
 def cut_parts(plan: Blueprint) -> dict[str, nn.Sequential]:
     """A fresh model cut as the method does."""
     return plan.algorithm.cut(plan.config, initial(plan))

@@ -1,6 +1,5 @@
 """H-SFP on masks: what crosses between its tiers, who learns from whom, and that it finds lesions."""
 
-from collections import Counter
 from typing import Any
 
 import lesions
@@ -40,24 +39,11 @@ def test_ledger() -> None:
     """Of moments and layouts 2 J C 8-byte numbers and 12 of 4 bytes; of counts 8 J and 16 bytes; weights and
     their masses on schedule; nothing else."""
     federation = tiny.Federation(lesions.plan(intervals=(2, 3))).run(6)
-    part = tiny.part_bytes(federation.plan)
     for t in range(1, 7):
-        wanted: Counter[tuple[str, str, str]] = Counter()
+        wanted = tiny.weights_of_three_tiers(federation.plan, t)
         for link, senders, channels in (("client-edge", 4, 4), ("edge-cloud", 2, 6)):
             wanted[link, "up", "moments"] += senders * (2 * 2 * channels * 8 + 12 * 4)
             wanted[link, "up", "counts"] += senders * (8 * 2 + 16)
-        if t == 1:
-            wanted["edge-cloud", "down", "weights"] += 2 * (part["edge"] + part["client"])
-            wanted["client-edge", "down", "weights"] += 4 * part["client"]
-        if t % 2 == 0:
-            wanted["client-edge", "up", "weights"] += 4 * part["client"]
-            wanted["client-edge", "up", "counts"] += 4 * 8
-        if t % 2 == 0 or t % 3 == 0:
-            wanted["client-edge", "down", "weights"] += 4 * part["client"]
-        if t % 3 == 0:
-            for way in ("up", "down"):
-                wanted["edge-cloud", way, "weights"] += 2 * (part["client"] + part["edge"])
-            wanted["edge-cloud", "up", "counts"] += 2 * 2 * 8
         assert federation.traffic(t) == wanted, t
 
 
