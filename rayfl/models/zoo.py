@@ -23,7 +23,7 @@ Builder = Callable[[ModelConfig, Shape, int], Backbone]
 MODELS: dict[str, tuple[Builder, str]] = {
     "alexnet": (alexnet, "AlexNet for CIFAR, cut as in H-SFP by default, or for ImageNet"),
     "cnn": (cnn, "two 3x3 convolutions and a hidden layer, from 8x8 images up; small and fast"),
-    "convnet": (convnet, "four 3x3 convolutions and a hidden layer, for three tiers"),
+    "convnet": (convnet, "four 3x3 convolutions, for three tiers"),
     "lenet": (lenet, "LeNet-5 with ReLU and max-pool, from 12x12 images up; no norm layers"),
     "mlp": (mlp, "two hidden layers of 200 units (FedAvg's 2NN); no norm layers"),
     "mobilenet_v3_small": (mobilenet_v3_small, "MobileNetV3-Small, its stem with stride 1 for small images"),
