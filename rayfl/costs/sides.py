@@ -66,10 +66,13 @@ def measure(config: ExperimentConfig, plan: Plan) -> tuple[tuple[Side, ...], Mem
     names = models.block_names(whole)
     source = plan.source
     batch = min(config.algorithm.batch_size, max(plan.blueprint.facts.num_samples)) * source.views
-    outputs = _outputs(whole, host.batch(source, np.zeros(batch, dtype=np.int64)).inputs)
     costs = models.model_costs(config.model, source.shape, source.num_classes)
     block_flops = {cost.name: cost.flops for cost in costs}
     parts = plan.blueprint.algorithm.cut(config.algorithm, whole)
+    blocks = [names.index(name) for name in models.block_names(parts["client"])]
+    # Nothing leaves the top block; one that no client holds may want more than what the one below puts out.
+    run_through = whole[: max(blocks[-1] + 1, len(names) - 1)]
+    outputs = _outputs(run_through, host.batch(source, np.zeros(batch, dtype=np.int64)).inputs)
     sides = []
     for role in ("client", "edge", "main"):
         if role not in parts:
@@ -94,7 +97,6 @@ def measure(config: ExperimentConfig, plan: Plan) -> tuple[tuple[Side, ...], Mem
         )
     client = parts["client"]
     trained = [p for p in client.parameters() if p.requires_grad]
-    blocks = [names.index(name) for name in models.block_names(client)]
     memory = Memory(
         weights=sides[0].state_bytes,
         gradients=sum(map(_bytes, trained)),
