@@ -147,12 +147,10 @@ class Host:
         """A module of the part with these weights, in evaluation mode and without graph."""
         lent = self.borrow(part)
         lent.load(weights)
-        lent.module.eval()
         try:
-            with torch.no_grad(), self.autocast():
+            with evaluating(lent.module), self.autocast():
                 yield lent.module
         finally:
-            lent.module.train()
             self.give_back(part, lent)
 
     def batch(self, source: Source, rows: Rows, augment: Augment | None = None) -> Batch:
@@ -180,6 +178,17 @@ class Host:
         if self.blueprint.bn != "local":
             return dict(weights)
         return {name: value for name, value in weights.items() if not is_norm_buffer(name)}
+
+
+@contextlib.contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """A module in training is in evaluation mode and without graph; statistics of its norms stay."""
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train()
 
 
 @dataclass(frozen=True)

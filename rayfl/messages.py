@@ -6,7 +6,7 @@ Whoever receives a message may read it only; clone a tensor before writing to it
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -19,9 +19,9 @@ Weights = Mapping[str, Tensor]
 SCALAR_BYTES = 8
 
 
-def sent_as(kind: str) -> Any:
+def sent_as(kind: str, default: Any = MISSING) -> Any:
     """A field of a message that the ledger enters as ``kind``."""
-    return field(metadata={"kind": kind})
+    return field(default=default, metadata={"kind": kind})
 
 
 @dataclass(frozen=True)

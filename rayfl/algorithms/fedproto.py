@@ -30,12 +30,11 @@ from torch import Tensor, nn
 from rayfl import roles
 from rayfl.algorithms.base import Algorithm
 from rayfl.algorithms.proto.prototypes import NearestPrototype, Prototypes, averaged
-from rayfl.algorithms.sga.interfaces import evaluating
 from rayfl.algorithms.splitfed_v3 import SplitFedV3
 from rayfl.errors import UserError
 from rayfl.evaluation import evaluate, whole
 from rayfl.fleet import Parcel
-from rayfl.host import Batch, Host
+from rayfl.host import Batch, Host, evaluating
 from rayfl.models.blocks import Shape
 from rayfl.moments import take
 from rayfl.tasks import Score

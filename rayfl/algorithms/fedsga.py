@@ -22,8 +22,10 @@ function with itself where blocks are averaged). The server runs the remaining b
 steps on the mean over the clients that pass through it (``server_reduce: sum`` as printed).
 Client blocks are averaged block by block (``client_aggregation: none``: clients keep their prefixes).
 Reconstructed, as the paper is silent: prompts of CNNs, which attend to each location behind the first block;
-the training of phi_s; the sign of r_prev; drifts relative to the size of what drifts; the inits of projector
-and embeddings. Evaluation, by itself, does see the mean of the prompts (``eval_prompt``).
+the training of phi_s (``phi_s: reuse_phi``: phi and e(p_1) come down with the prototypes instead); where r is
+worked out (``estimator_location: client``: theta comes down, r and depth go up, inputs with labels only);
+the sign of r_prev; drifts relative to the size of what drifts; the inits of projector and embeddings.
+Evaluation, by itself, does see the mean of the prompts (``eval_prompt``).
 """
 
 from collections import Counter
@@ -35,11 +37,13 @@ from torch import nn
 
 from rayfl.algorithms.base import Algorithm
 from rayfl.algorithms.sga import extending, interfaces
-from rayfl.algorithms.sga.client import HELD_OUT, DepthClient
+from rayfl.algorithms.sga.client import DepthClient
 from rayfl.algorithms.sga.config import SGAConfig
+from rayfl.algorithms.sga.deciding import by_name
 from rayfl.algorithms.sga.fed_server import DecidingServer
 from rayfl.algorithms.sga.health import HEALTH, health, health_names
 from rayfl.algorithms.sga.main_server import HarmonisingServer
+from rayfl.algorithms.sga.probing import HELD_OUT
 from rayfl.algorithms.sga.prompts import of_nobody
 from rayfl.fleet import Fleet, Group, Parcel
 from rayfl.models.blocks import Shape
@@ -85,7 +89,10 @@ class FedSGA(Algorithm):
         clients.receive(self.fed.weights(), t, self.scatter(steps))
         self.main.start_round(t)
         observations = clients.observe(self.main.prototypes())
-        clients.start(self.fed.decide(observations, t))
+        if self.config.decided_by_clients:
+            self.fed.record(clients.decide(self.fed.parameters(clients.present())))
+        else:
+            clients.start(self.fed.decide(observations, t))
         if self.config.probe == "start":
             self.calibrate(clients, t)
         for active in self.lockstep(clients, steps):
@@ -137,7 +144,7 @@ class FedSGA(Algorithm):
         """Depths, what they were decided by, and whether the mechanism is alive."""
         participants = self.sample(t)
         self.depths: dict[int, int] = self.gather(self.fed.candidates())
-        of_clients = self.gather(participants.report())
-        return health(
-            self.gather(self.fed.report(participants.ids)), of_clients, self.depths, self.interfaces
-        )
+        found = self.gather(self.fed.report(participants.ids))
+        if self.config.decided_by_clients:
+            found |= by_name(self.gather(participants.estimated_from()))
+        return health(found, self.gather(participants.report()), self.depths, self.interfaces)

@@ -21,7 +21,7 @@ from typing import Literal
 from torch import nn
 
 from rayfl import roles
-from rayfl.algorithms.sga.extending import with_harmoniser
+from rayfl.algorithms.sga.heads import with_harmoniser
 from rayfl.algorithms.splitfed_v1 import SplitConfig
 from rayfl.algorithms.splitfed_v2 import SplitFedV2
 from rayfl.fleet import Group

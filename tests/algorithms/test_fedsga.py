@@ -272,7 +272,7 @@ def test_rounds_by_hand(sizes: tuple[int, ...], model: str) -> None:
         hand.round(t, fed.depths)
         for i in range(len(sizes)):
             assert fed.observed[i] == pytest.approx((*hand.observed[i], last[i]), abs=1e-9)
-            r = gamma(fed.estimators[0], *hand.observed[i], last[i])
+            r = gamma(fed.estimators.of(i), *hand.observed[i], last[i])
             assert fed.sufficiency[i] == pytest.approx(r, abs=1e-9)
             assert fed.depths[i] == (1 if r >= 0.5 else 2)
             tokens = federation.party("client", i).private["prompts.tokens"]

@@ -13,7 +13,7 @@ from test_fedsga import EQUAL, at_depths, plan_of
 from tiny import difference, identical
 from torch import Tensor
 
-from rayfl.algorithms.sga.main_server import HarmonisingServer
+from rayfl.algorithms.sga.sides import Above
 from rayfl.messages import PooledUpdate
 from rayfl.models import is_norm_buffer
 from rayfl.shell import Shell
@@ -79,7 +79,7 @@ def test_equal_depths_are_a_plain_average(monkeypatch: pytest.MonkeyPatch) -> No
         client = federation.party("client", i)
 
         def finish(client: Any = client, i: int = i, finish: Any = client.finish) -> None:
-            states[i] = tiny.state_of(client.model[: client.part.ends[1]])
+            states[i] = tiny.state_of(client.model[: client.below.part.ends[1]])
             finish()
 
         client.finish = finish
@@ -161,7 +161,7 @@ def test_what_a_probe_at_the_end_measures() -> None:
     federation.run(1)
     for i in range(2):
         client = federation.party("client", i)
-        rows = client.held_out(1)
+        rows = client.probe_rows.held_out(1)
         assert len(rows) == (9, 6)[i] // 4
         assert set(rows) | set(client.training_rows(1)) == set(client.rows)
         assert not set(rows) & set(client.training_rows(1))
@@ -189,13 +189,13 @@ def test_a_calibration_is_two_passes_a_client(
 ) -> None:
     """However many candidates there are."""
     passes: Counter[bool] = Counter()
-    embed = HarmonisingServer._embed
+    embed = Above.embed
 
-    def counted(server: HarmonisingServer, *arguments: Any) -> Tensor:
+    def counted(above: Above, *arguments: Any) -> Tensor:
         passes[torch.is_grad_enabled()] += 1
-        return embed(server, *arguments)
+        return embed(above, *arguments)
 
-    monkeypatch.setattr(HarmonisingServer, "_embed", counted)
+    monkeypatch.setattr(Above, "embed", counted)
     plan = plan_of(EQUAL, candidates=candidates, server_bn=bn, calib_every=2)
     tiny.Federation(plan).run(5)
     assert passes[False] == 2 * 2 * 4

@@ -64,11 +64,25 @@ def test_scores_are_means_over_clients(options: dict[str, Any], folder: Path) ->
         assert [share for share, _ in algorithm.versions(3)] == [shares[d] / 4 for d in sorted(shares)]
 
 
+def test_scores_do_not_follow_where_depths_are_estimated(folder: Path) -> None:
+    """All that a run reports but for its bytes."""
+    rows = [
+        [
+            {name: value for name, value in row.items() if not name.startswith("comm/")}
+            for row in steps(of_images(folder, estimator_location=at), 4)
+        ]
+        for at in ("server", "client")
+    ]
+    assert rows[0] == rows[1]
+
+
 RESUMED: list[dict[str, Any]] = [
     {"probe": "end", "reset_optimizer": "keep", "momentum": 0.9},
     {"obs_norm": "running_z", "probe": "linear", "dropout_rate": 0.5},
     {"strategy": "random", "client_aggregation": "none", "proto_update": "step"},
     {"bn": "local", "optimizer": "adam", "reset_optimizer": "keep", "lr": 0.01},
+    {"estimator_location": "client", "obs_norm": "raw"},
+    {"phi_s": "reuse_phi", "server_body": "none"},
 ]
 
 
@@ -149,13 +163,28 @@ def test_three_candidates_by_default(folder: Path) -> None:
     assert names == ["layer1.1", "layer2.1", "layer3.1"]
 
 
-@pytest.mark.parametrize("strategy", ["static", "random", "adaptive"])
-def test_estimated_costs(strategy: str, folder: Path) -> None:
-    """Those of the run where depths don't follow values; where they do, the estimate says so."""
-    config = large(folder, "cnn", side=8, strategy=strategy, calib_every=1)
+DEEPEST = {"strategy": "adaptive", "rho": 9.0}
+COSTED: list[dict[str, Any]] = [
+    {"strategy": "static"},
+    {"strategy": "random"},
+    {"strategy": "random", "phi_s": "reuse_phi", "server_body": "none"},
+    {"strategy": "static", "phi_s": "reuse_phi", "candidates": ["fc1"]},
+    {"strategy": "adaptive"},
+    DEEPEST,
+    {**DEEPEST, "phi_s": "reuse_phi", "server_body": "none"},
+    {**DEEPEST, "estimator_location": "client"},
+    {**DEEPEST, "estimator_location": "client", "estimator.scope": "per_client"},
+]
+
+
+@pytest.mark.parametrize("options", COSTED, ids=lambda o: ",".join(map(str, o.values())))
+def test_estimated_costs(options: dict[str, Any], folder: Path) -> None:
+    """Those of the run where depths don't follow values; where they may, the estimate says so."""
+    config = large(folder, "cnn", side=8, calib_every=1, **options)
     estimate = costs.estimate(config)
-    assert estimate.values_read is (strategy == "adaptive")
-    if strategy != "adaptive":
+    adaptive = options["strategy"] == "adaptive"
+    assert estimate.values_read is adaptive
+    if not adaptive or "rho" in options:
         running = Experiment(config)
         running.run()
         real = {

@@ -29,6 +29,8 @@ OPTIONS: list[dict[str, Any]] = [
     *({"obs_norm": value} for value in ("raw", "running_z", "cohort")),
     {"obs_batches": 3},
     {"phi_s": "fixed_random"},
+    *({"phi_s": "reuse_phi", **more} for more in ({}, {"server_body": "none"}, {"ablate": "harmon"})),
+    *({"estimator_location": "client", **more} for more in ({}, {"obs_norm": "raw"}, {"ablate": "suff_est"})),
     {"phi_loss": "contrastive", "phi_lr_mult": 0.0},
     *({"server_reduce": value} for value in ("mean", "sum")),
     {"server_bn": "merged"},
@@ -95,8 +97,8 @@ def test_a_full_buffer_forgets_the_oldest() -> None:
     """And each client has its own estimator where asked."""
     config = options_of({"estimator": {"scope": "per_client", "buffer": 2}})
     fed = tiny.Federation(plan_of(EQUAL, calib_every=1, **config)).run(3).party("fed")
-    assert {scope: len(rows) for scope, rows in fed.examples.items()} == dict.fromkeys(range(4), 2)
-    assert len(fed.estimators) == 4
+    assert {scope: len(rows) for scope, rows in fed.estimators.examples.items()} == dict.fromkeys(range(4), 2)
+    assert len(fed.estimators.made) == 4
 
 
 @pytest.mark.parametrize("model", tiny.CUTS)
@@ -257,6 +259,7 @@ SEALED: list[dict[str, Any]] = [
     {"calib_every": 1},
     {"calib_every": 1, "probe": "linear", "proto_update": "step", "server_bn": "merged"},
     {"strategy": "random", "momentum": 0.9, "reset_optimizer": "keep"},
+    {"calib_every": 1, "phi_s": "reuse_phi", "estimator_location": "client"},
     {"bn": "local", "calib_every": 1, "client_aggregation": "none"},
 ]
 

@@ -3,36 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le
 
+from rayfl.algorithms.sga.estimator import EstimatorConfig
 from rayfl.errors import UserError
 from rayfl.training import TrainingConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimatorConfig:
-    """The sufficiency estimator Gamma and its training."""
-
-    hidden: Annotated[int, Ge(1)] = 16
-    """Hidden units."""
-    constraint: Literal["softplus", "square", "abs"] = "softplus"
-    """What makes a raw weight non-negative."""
-    r_prev: Literal["increasing", "free", "off"] = "increasing"
-    """How last round's sufficiency enters: monotonically, with a weight of any sign, or not at all."""
-    scope: Literal["shared", "per_client"] = "shared"
-    """One estimator for all clients, with all their labels, or one each."""
-    r0: Annotated[float, Gt(0), Lt(1)] = 0.5
-    """Sufficiency before the first round, and the estimate of an untrained Gamma in it."""
-    lr: Annotated[float, Gt(0)] = 1e-2
-    """Adam's rate."""
-    steps: Annotated[int, Ge(1)] = 50
-    """Full-batch steps per calibration."""
-    weight_decay: Annotated[float, Ge(0)] = 1e-4
-    """Adam's L2 penalty."""
-    balance: bool = False
-    """Weigh both labels alike: r is then a likelihood ratio, not the probability of eq. 6."""
-    buffer: Annotated[int, Ge(1)] = 2048
-    """Most (observation, label) pairs kept, the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +57,9 @@ class SGAConfig(TrainingConfig):
     divided by the participants' mean (and alignment centred)."""
     obs_batches: Annotated[int, Ge(1)] = 1
     """The round's first batches that are observed."""
-    phi_s: Literal["learned", "fixed_random"] = "learned"
-    """The client's projection into the space of the prototypes."""
+    phi_s: Literal["learned", "reuse_phi", "fixed_random"] = "learned"
+    """The client's projection into the space of the prototypes: its own, trained; the server's projector for
+    p_1, sent down every round; or its own as drawn."""
     phi_loss: Literal["cos", "contrastive"] = "cos"
     """What trains it."""
     phi_lr_mult: Annotated[float, Ge(0)] = 10.0
@@ -118,6 +94,9 @@ class SGAConfig(TrainingConfig):
     """Spread of the initial depth embeddings."""
     estimator: EstimatorConfig = EstimatorConfig()
     """Gamma."""
+    estimator_location: Literal["server", "client"] = "server"
+    """Who works out sufficiency and depth: the fed server from what clients tell of themselves, or each
+    client by parameters that come down every round; what it saw then goes up with its labels alone."""
 
     @property
     def harmonised(self) -> bool:
@@ -138,6 +117,11 @@ class SGAConfig(TrainingConfig):
     def adaptive(self) -> bool:
         """Whether depths follow what is observed."""
         return self.strategy == "adaptive" and self.ablate != "all"
+
+    @property
+    def decided_by_clients(self) -> bool:
+        """Whether each client works out its own depth."""
+        return self.adaptive and self.estimator_location == "client"
 
     def calibrates(self, t: int) -> bool:
         """Whether round ``t`` asks for labels."""

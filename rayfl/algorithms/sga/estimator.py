@@ -7,12 +7,13 @@ NeurIPS 1997, https://papers.nips.cc/paper/1358-monotonic-networks).
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from rayfl.algorithms.sga.config import EstimatorConfig
 
 SIGNS = (1.0, -1.0, -1.0, 1.0)
 """Of alignment, feature drift, prompt drift, last sufficiency."""
@@ -24,6 +25,32 @@ _POSITIVE: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor
     "abs": (torch.abs, lambda weight: weight),
 }
 """Raw to effective weight, and back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorConfig:
+    """The sufficiency estimator Gamma and its training."""
+
+    hidden: Annotated[int, Ge(1)] = 16
+    """Hidden units."""
+    constraint: Literal["softplus", "square", "abs"] = "softplus"
+    """What makes a raw weight non-negative."""
+    r_prev: Literal["increasing", "free", "off"] = "increasing"
+    """How last round's sufficiency enters: monotonically, with a weight of any sign, or not at all."""
+    scope: Literal["shared", "per_client"] = "shared"
+    """One estimator for all clients, with all their labels, or one each."""
+    r0: Annotated[float, Gt(0), Lt(1)] = 0.5
+    """Sufficiency before the first round, and the estimate of an untrained Gamma in it."""
+    lr: Annotated[float, Gt(0)] = 1e-2
+    """Adam's rate."""
+    steps: Annotated[int, Ge(1)] = 50
+    """Full-batch steps per calibration."""
+    weight_decay: Annotated[float, Ge(0)] = 1e-4
+    """Adam's L2 penalty."""
+    balance: bool = False
+    """Weigh both labels alike: r is then a likelihood ratio, not the probability of eq. 6."""
+    buffer: Annotated[int, Ge(1)] = 2048
+    """Most (observation, label) pairs kept, the newest."""
 
 
 class Estimator(nn.Module):

@@ -1,22 +1,21 @@
 """From a backbone to the model that FedSGA trains: with prompts, a signal and a head of its own."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from rayfl import models
+from rayfl.algorithms.sga.checks import check_location, check_projector
 from rayfl.algorithms.sga.config import SGAConfig
-from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead
+from rayfl.algorithms.sga.heads import configured, drawing, without_classifier
 from rayfl.algorithms.sga.interfaces import HEAD, PROMPTS, SIGNAL, Interfaces, Truncated
 from rayfl.algorithms.sga.prompts import PromptKind, Prompts
-from rayfl.algorithms.sga.signals import Signal
+from rayfl.algorithms.sga.signals import ProjectingSignal, Signal
 from rayfl.errors import UserError
-from rayfl.models.blocks import Backbone, Shape
+from rayfl.models.blocks import Shape
 from rayfl.models.cut import positions as places_of
-from rayfl.seeding import derive, generator
 
 
 def extended(config: SGAConfig, model: nn.Sequential, input_shape: Shape, seed: int) -> Interfaces:
@@ -28,10 +27,11 @@ def extended(config: SGAConfig, model: nn.Sequential, input_shape: Shape, seed: 
     after = candidates(config, model)
     positions = places_of(names, after)
     config.reference(len(positions))
+    check_location(config)
     shapes = models.output_shapes(model, input_shape)
     pool = getattr(model[-1], "pool", "mean")
     blocks = list(model._modules.items())
-    classifier, blocks[-1] = _without_classifier(model, blocks[-1])
+    classifier, blocks[-1] = without_classifier(model, blocks[-1])
 
     several = [names[at - 1] for at in positions if not isinstance(shapes[at - 1][0], int)]
     if several:
@@ -41,12 +41,10 @@ def extended(config: SGAConfig, model: nn.Sequential, input_shape: Shape, seed: 
     kind, place = _prompt_kind(config, shapes[0])
     count = config.prompts if kind else 0
     sizes = [_channels(shapes[position - 1]) for position in positions]
-    factor = config.phi_lr_mult if config.phi_s == "learned" else 0.0
-    with _drawing(seed) as draw:
-        head = _head(config, classifier, sizes, draw)
-        signal = Signal(sizes[0], head.d_z, pool, count if kind == "tokens" else 0, factor, draw)
-    if config.phi_s != "learned":
-        signal.requires_grad_(False)
+    check_projector(config, names[positions[0] - 1], sizes[0], classifier.in_features)
+    with drawing(seed) as draw:
+        head = configured(config, classifier, sizes, draw)
+        signal = _signal(config, sizes[0], head.d_z, pool, count if kind == "tokens" else 0, draw)
 
     chain: list[tuple[str, nn.Module]] = []
     ends = []
@@ -68,23 +66,6 @@ def extended(config: SGAConfig, model: nn.Sequential, input_shape: Shape, seed: 
     return made
 
 
-def with_harmoniser(model: nn.Sequential, seed: int) -> Backbone:
-    """The backbone with FedSGA's head for a single depth in place of its own, to compare others with it."""
-    blocks = list(model._modules.items())
-    classifier, blocks[-1] = _without_classifier(model, blocks[-1])
-    with _drawing(seed) as draw:
-        head = Harmoniser(classifier.in_features, classifier.out_features, 1, draw)
-    return Backbone(OrderedDict([*blocks, (HEAD, head)]), cuts=getattr(model, "cuts", ()))
-
-
-@contextmanager
-def _drawing(seed: int) -> Iterator[torch.Generator]:
-    """The stream of the method's own layers. Torch's, which draw when made, leave the caller's alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derive(seed, "fedsga layers"))
-        yield generator(seed, "fedsga")
-
-
 def candidates(config: SGAConfig, model: nn.Sequential) -> Sequence[str | int]:
     """The candidate cuts; by default up to three."""
     if config.candidates is not None:
@@ -92,26 +73,6 @@ def candidates(config: SGAConfig, model: nn.Sequential) -> Sequence[str | int]:
             raise UserError("algorithm.candidates is empty: name at least one cut")
         return config.candidates
     return models.default_cuts(model, min(3, len(models.legal_cuts(model))))
-
-
-def _without_classifier(
-    model: nn.Sequential, last: tuple[str, nn.Module | None]
-) -> tuple[nn.Linear, tuple[str, nn.Module]]:
-    """The last linear layer, and its block without it."""
-    name, block = last
-    assert block is not None
-    linear = [(path, layer) for path, layer in block.named_modules() if isinstance(layer, nn.Linear)]
-    if not linear:
-        raise UserError(
-            f"fedsga puts its head in the place of a linear classifier, block '{name}' has none: take a "
-            f"model for classification"
-        )
-    path, layer = linear[-1]
-    if not path:
-        return layer, (name, nn.Identity())
-    parent, _, child = path.rpartition(".")
-    setattr(block.get_submodule(parent), child, nn.Identity())
-    return layer, (name, block)
 
 
 def _prompt_kind(config: SGAConfig, shape: tuple[int, ...]) -> tuple[PromptKind | None, int]:
@@ -127,21 +88,12 @@ def _channels(shape: tuple[int, ...]) -> int:
     return shape[-1] if len(shape) == 2 else shape[0]
 
 
-def _head(
-    config: SGAConfig, classifier: nn.Linear, sizes: Sequence[int], draw: torch.Generator
-) -> Harmoniser | PlainHead:
-    own = sizes if config.server_body == "none" else ()
-    if not config.harmonised:
-        return PlainHead(classifier, own)
-    return Harmoniser(
-        config.d_hid if own else classifier.in_features,
-        classifier.out_features,
-        len(sizes),
-        draw,
-        d_z=config.d_z,
-        d_hid=config.d_hid,
-        d_e=config.d_e,
-        e_init_std=config.e_init_std,
-        plain=config.projector == "plain",
-        own_inputs=own,
-    )
+def _signal(
+    config: SGAConfig, size: int, d_z: int, pool: str, num_prompts: int, draw: torch.Generator
+) -> Signal:
+    factor = config.phi_lr_mult if config.phi_s == "learned" else 0.0
+    # Drawn whether it is kept or not: the prompts, drawn next, are the same for every phi_s.
+    own = ProjectingSignal(size, d_z, pool, num_prompts, factor, draw)
+    if config.phi_s == "reuse_phi":
+        return Signal(pool, num_prompts)
+    return own.requires_grad_(config.phi_s == "learned")

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rayfl.messages import Weights
+
 
 class Harmoniser(nn.Module):
     """Z = W_2 relu(W_1 [LayerNorm(pooled); e(p)] + b_1) + b_2, then the linear head G.
@@ -82,6 +84,34 @@ class PlainHead(nn.Module):
     def forward(self, pooled: Tensor) -> Tensor:
         logits: Tensor = self.classifier(self.embed(pooled, self.depth))
         return logits
+
+
+def shallowest(head: Weights) -> Weights:
+    """Of a head's entries those that embed what leaves the client at candidate 1, e(p_1) as [1, d_e].
+
+    There are none of a :class:`PlainHead` without inputs of its own: there Z is what is pooled.
+    """
+    layers = ("inputs.0.", "norm.", "fc1.", "fc2.")
+    found = {name: value for name, value in head.items() if name.startswith(layers)}
+    return found | ({"embedding": head["embedding"][:1]} if "embedding" in head else {})
+
+
+class _Shallowest(nn.Module):
+    """A head, called for Z at candidate 1."""
+
+    def __init__(self, head: Harmoniser | PlainHead) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        return self.head.embed(pooled, 1)
+
+
+def embedded(head: Harmoniser | PlainHead, weights: Weights, pooled: Tensor) -> Tensor:
+    """[b, C_1] pooled features to Z, [b, d_z], by entries that :func:`shallowest` took of a head alike."""
+    named = {f"head.{name}": value for name, value in weights.items()}
+    result: Tensor = torch.func.functional_call(_Shallowest(head), named, (pooled,))
+    return result
 
 
 def _draw(layer: nn.Linear, gain: float, generator: torch.Generator) -> None:

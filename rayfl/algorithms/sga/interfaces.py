@@ -1,11 +1,8 @@
 """Where the model that FedSGA trains can be cut, and who holds what of it."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from rayfl import models
@@ -75,17 +72,6 @@ def named(model: nn.Sequential) -> tuple[Candidate, ...]:
             Candidate(next(name for name in reversed(blocks) if name not in (PROMPTS, SIGNAL)), blocks)
         )
     return tuple(found)
-
-
-@contextmanager
-def evaluating(part: nn.Module) -> Iterator[None]:
-    """In evaluation mode and without graph; statistics of normalisation stay as they are."""
-    part.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        part.train()
 
 
 def segment(part: Part, number: int) -> list[str]:

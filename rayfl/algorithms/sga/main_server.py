@@ -1,32 +1,26 @@
 """FedSGA's main server: one model for features of all depths, one step on everybody's batches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rayfl import cutting, roles, tree
-from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead
-from rayfl.algorithms.sga.interfaces import HEAD, SIGNAL, Part, evaluating, segment
+from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead, shallowest
+from rayfl.algorithms.sga.interfaces import HEAD, SIGNAL, Part, segment
 from rayfl.algorithms.sga.linear_probe import probe_losses
 from rayfl.algorithms.sga.messages import DeepBatch, Probe, ProbeLosses
+from rayfl.algorithms.sga.probing import path_losses
 from rayfl.algorithms.sga.prototypes import PrototypeMemory, Prototypes
 from rayfl.algorithms.sga.reducing import rescale, together
+from rayfl.algorithms.sga.sides import Above
 from rayfl.algorithms.sga.signals import Signal, pooled
 from rayfl.cutting import Values
 from rayfl.host import Host
 from rayfl.messages import Gradient, Update, Weights
 from rayfl.roles import per_client
-
-
-@dataclass(frozen=True)
-class _Passed:
-    """One client's batch after the forward pass."""
-
-    inputs: Values
-    loss: Tensor
 
 
 class HarmonisingServer(roles.MainServer):
@@ -49,9 +43,19 @@ class HarmonisingServer(roles.MainServer):
         super().start_round(t)
         self.depths = {}
 
+    @property
+    def above(self) -> Above:
+        """The blocks in training, with the head."""
+        assert self.learner is not None
+        return Above(self.learner, self.signal)
+
     def prototypes(self) -> Prototypes:
-        """Those that hold through this round."""
-        return self.memory.current
+        """Those that hold through this round, with the projector where clients go by it."""
+        if self.config.phi_s != "reuse_phi":
+            return self.memory.current
+        # A copy: training changes them in place.
+        projector = tree.clone(shallowest(self.above.head.state_dict()))
+        return replace(self.memory.current, projector=projector)
 
     @per_client
     def train_step(self, batches: Mapping[int, DeepBatch]) -> dict[int, Gradient]:
@@ -67,91 +71,52 @@ class HarmonisingServer(roles.MainServer):
             shares = dict.fromkeys(batches, 1.0)
         gradients: dict[int, Gradient] = {}
         for group in together(batches, merged=self.config.server_bn == "merged"):
-            passed = self._forward(group)
-            loss = torch.stack([passed[client].loss * shares[client] for client in passed]).sum()
-            loss.backward()
-            for client, one in passed.items():
-                gradients[client] = self.answer(one.inputs, shares[client])
+            inputs, losses = self._forward(group)
+            torch.stack([losses[client] * shares[client] for client in group]).sum().backward()
+            for client in group:
+                gradients[client] = self.answer(inputs[client], shares[client])
         if self.config.server_reduce == "block_mean":
-            assert isinstance(self.learner.model, Part)
-            rescale(self.learner.model, {client: batches[client].depth for client in batches}, masses)
+            rescale(self.above.part, {client: batches[client].depth for client in batches}, masses)
         self.learner.step()
         if self.config.proto_update == "step":
             self.memory.move()
         return {client: gradients[client] for client in batches}
 
-    def _forward(self, group: Mapping[int, DeepBatch]) -> dict[int, _Passed]:
+    def _forward(self, group: Mapping[int, DeepBatch]) -> tuple[dict[int, Values], dict[int, Tensor]]:
+        """What came in of clients at one depth, collecting gradients, and their losses."""
         inputs = {client: cutting.entering(batch.activations) for client, batch in group.items()}
         depth = next(iter(group.values())).depth
         several = len(group) > 1
         merged = cutting.merged(list(inputs.values())) if several else next(iter(inputs.values()))
-        embedded = self._embed(merged, depth)
+        above = self.above
+        embedded = above.embed(merged, depth)
         sizes = [len(batch.labels) for batch in group.values()]
-        passed = {}
+        losses = {}
         for client, part in zip(group, embedded.split(sizes), strict=True):
             labels = group[client].labels
             self.memory.add(part, labels)
-            loss = self.host.loss(self._logits(part), labels)
+            loss = self.host.loss(above.logits(part), labels)
             if self.config.align:
                 prototypes = self.memory.current
                 loss = loss + self.config.align * prototypes.contrastive_loss(
                     part.to(prototypes.directions.dtype), labels, self.config.tau_a
                 )
-            passed[client] = _Passed(inputs[client], loss)
-        return passed
-
-    @property
-    def head(self) -> Harmoniser | PlainHead:
-        """The harmoniser in training."""
-        assert self.learner is not None
-        head = self.learner.model[-1]
-        assert isinstance(head, Harmoniser | PlainHead)
-        return head
-
-    def _embed(self, features: Values, depth: int) -> Tensor:
-        """Features that left a client at candidate ``depth``, through the rest of the backbone, to Z."""
-        assert self.learner is not None
-        assert isinstance(self.learner.model, Part)
-        with self.host.autocast():
-            if self.learner.model.ends:
-                below = self.learner.model.ends[depth - 1]
-                features = self.learner.forward(features, slice(below, -1))
-            else:
-                assert isinstance(features, Tensor)
-                features = pooled(features, self.signal.pool, self.signal.num_prompts)
-            assert isinstance(features, Tensor)
-            return self.head.embed(features, depth)
-
-    def _logits(self, embedded: Tensor) -> Tensor:
-        with self.host.autocast():
-            logits: Tensor = self.head.classifier(embedded)
-        return logits
+            losses[client] = loss
+        return inputs, losses
 
     @per_client
     def losses(self, probes: Mapping[int, Probe]) -> dict[int, ProbeLosses]:
         """What the classes cost from either depth of each probe, without training on it."""
-        assert self.learner is not None
         if self.config.probe == "linear":
             how = self.signal.pool, self.signal.num_prompts
             return probe_losses(probes, self.facts.num_classes, lambda z: pooled(z, *how))
-        reference = self.config.reference(len(self.below.ends))
-        found = {}
-        with evaluating(self.learner.model):
-            for client, probe in probes.items():
-                pair = [(probe.shallow, 1), (probe.reference, reference)]
-                logits = [self._logits(self._embed(features, depth)) for features, depth in pair]
-                found[client] = ProbeLosses(*(self._mean_loss(each, probe.labels) for each in logits))
-        return found
-
-    def _mean_loss(self, logits: Tensor, labels: Tensor) -> float:
-        return self.host.task.loss(logits, labels, "mean").item()
+        return path_losses(self.above, probes, self.config.reference(len(self.below.ends)))
 
     def copy(self, number: int, present: Mapping[int, None]) -> Update:
         """The server's blocks between two candidates, with the mass of the clients it trained them for."""
         assert self.learner is not None
-        assert isinstance(self.learner.model, Part)
         passed = [client for client in present if 0 < self.depths.get(client, 0) < number]
-        if not passed or not self.learner.model.ends:
+        if not passed or not self.above.part.ends:
             return Update({}, 0.0)
         travelling = self.host.travels(self.learner.state)
         weights = {name: travelling[name] for name in segment(self.below, number) if name in travelling}

@@ -50,3 +50,5 @@ class Verdict:
     sufficient: bool = sent_as("control")
     ratio: float = sent_as("control")
     """Loss at the shallowest over loss at the reference candidate: for the record."""
+    inputs: tuple[float, ...] = sent_as("control")
+    """[4] a, delta, q, last r of a client that decides itself; [0] where the server knows them."""

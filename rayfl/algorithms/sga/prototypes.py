@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rayfl.messages import sent_as
+from rayfl.messages import Weights, sent_as
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Prototypes:
     """[Y, d_z], of unit length where seen."""
     seen: Tensor = sent_as("prototype")
     """[Y] bool."""
+    projector: Weights | None = sent_as("weights", default=None)
+    """What clients embed by (``phi_s: reuse_phi``): entries of the head, see ``harmoniser.shallowest``."""
 
     def similarity(self, features: Tensor) -> Tensor:
         """Cosines of [b, d_z] features with all classes, [b, Y]."""

@@ -25,23 +25,23 @@ class Observation:
     prompt_drift: Tensor | None = sent_as("control")
     """q >= 0: how far the prompts' descriptor moved; None the first time, 0 without prompts."""
 
+    def plain(self) -> tuple[float, float | None, float | None]:
+        """a, delta, q as numbers."""
+        drift, prompt_drift = self.drift, self.prompt_drift
+        return (
+            self.alignment.item(),
+            None if drift is None else drift.item(),
+            None if prompt_drift is None else prompt_drift.item(),
+        )
+
 
 class Signal(nn.Module):
-    """Stands behind the shallowest interface, lets features pass, and holds the client's projection phi_s."""
+    """Stands behind the shallowest interface and lets features pass."""
 
-    def __init__(
-        self, size: int, d_z: int, pool: str, num_prompts: int, lr_factor: float, generator: torch.Generator
-    ) -> None:
-        """``size`` channels are pooled as ``pool`` says of tokens (``ModelConfig.pool``)."""
+    def __init__(self, pool: str, num_prompts: int) -> None:
+        """Features are pooled as ``pool`` says of tokens (``ModelConfig.pool``)."""
         super().__init__()
         self.pool, self.num_prompts = pool, num_prompts
-        self.norm, self.fc = nn.LayerNorm(size), nn.Linear(size, d_z)
-        drawn = torch.empty(d_z, size, device="cpu").normal_(0.0, size**-0.5, generator=generator)
-        with torch.no_grad():
-            self.fc.weight.copy_(drawn)
-            self.fc.bias.zero_()
-        for parameter in self.parameters():
-            parameter.lr_factor = lr_factor  # type: ignore[attr-defined]
 
     def forward(self, features: Tensor) -> Tensor:
         return features
@@ -49,6 +49,23 @@ class Signal(nn.Module):
     def pooled(self, features: Tensor) -> Tensor:
         """[b, C, *] maps or [b, 1 + m + n, C] tokens to [b, C]; without gradient."""
         return pooled(features.detach(), self.pool, self.num_prompts)
+
+
+class ProjectingSignal(Signal):
+    """Holds the client's own projection phi_s."""
+
+    def __init__(
+        self, size: int, d_z: int, pool: str, num_prompts: int, lr_factor: float, generator: torch.Generator
+    ) -> None:
+        """``size`` channels are pooled."""
+        super().__init__(pool, num_prompts)
+        self.norm, self.fc = nn.LayerNorm(size), nn.Linear(size, d_z)
+        drawn = torch.empty(d_z, size, device="cpu").normal_(0.0, size**-0.5, generator=generator)
+        with torch.no_grad():
+            self.fc.weight.copy_(drawn)
+            self.fc.bias.zero_()
+        for parameter in self.parameters():
+            parameter.lr_factor = lr_factor  # type: ignore[attr-defined]
 
     def project(self, pooled: Tensor) -> Tensor:
         """phi_s: [b, C] pooled features to [b, d_z]."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rayfl.algorithms.sga.config import EstimatorConfig
-from rayfl.algorithms.sga.estimator import Estimator, hand_rule
+from rayfl.algorithms.sga.estimator import Estimator, EstimatorConfig, hand_rule
 from rayfl.seeding import generator
 
 CONSTRAINTS = ("softplus", "square", "abs")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead
+from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead, embedded, shallowest
 from rayfl.seeding import generator
 
 SIZE, Y, DEPTHS = 6, 5, 3
@@ -123,3 +123,30 @@ def test_plain_head(own_inputs: tuple[int, ...]) -> None:
             h = F.linear(given, layer.weight, layer.bias)
         assert torch.equal(head.embed(given, depth), h)
         assert torch.equal(head(given), classifier(h))
+
+
+@pytest.mark.parametrize("options", [{}, {"plain": True}, {"own_inputs": (3, 4, 5)}], ids=str)
+def test_the_shallowest_embedding_in_another_head(options: dict[str, Any]) -> None:
+    """What is sent of a head is all that Z at p_1 takes; the one that receives it stays as it is."""
+    head, other = make(0, **options), make(1, **options)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(0.1)
+    sent, before = shallowest(head.state_dict()), dict(other.state_dict())
+    assert sent["embedding"].shape[0] == 1
+    layers = {name.rpartition(".")[0] for name in sent} - {""}
+    expected = {"fc1", "fc2", *(() if options.get("plain") else ("norm",))}
+    assert layers == expected | ({"inputs.0"} if "own_inputs" in options else set())
+    x = pooled(4, 3 if "own_inputs" in options else SIZE)
+    assert torch.equal(embedded(other, sent, x), head.embed(x, 1))
+    assert not torch.allclose(other.embed(x, 1), head.embed(x, 1))
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+@pytest.mark.parametrize("own", [(), (3, 4)])
+def test_the_shallowest_embedding_of_a_plain_head(own: tuple[int, ...]) -> None:
+    """Its own input layer for p_1, or nothing at all."""
+    head, other = (PlainHead(nn.Linear(SIZE, Y), own).double() for _ in range(2))
+    sent, x = shallowest(head.state_dict()), pooled(4, own[0] if own else SIZE)
+    assert sent.keys() == ({"inputs.0.weight", "inputs.0.bias"} if own else set())
+    assert torch.equal(embedded(other, sent, x), head.embed(x, 1))

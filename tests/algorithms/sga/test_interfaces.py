@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rayfl.algorithms.sga import extending, interfaces
+from rayfl.algorithms.sga import extending, heads, interfaces
 from rayfl.algorithms.sga.config import SGAConfig
-from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead
+from rayfl.algorithms.sga.harmoniser import Harmoniser, PlainHead, embedded, shallowest
 from rayfl.algorithms.sga.interfaces import HEAD, PROMPTS, SIGNAL, Interfaces, Part
 from rayfl.algorithms.sga.signals import Signal, pooled
 from rayfl.errors import UserError
@@ -278,6 +278,49 @@ def test_projection_of_the_client(phi_s: str, learns: bool, factor: float) -> No
     assert {p.lr_factor for p in parameters} == {factor}  # type: ignore[attr-defined]
 
 
+def test_no_projection_of_the_client() -> None:
+    """``reuse_phi``: the signal holds nothing; all the rest begins as with any other phi_s."""
+    found, learned = (shared("vit_tiny", 0, phi_s=phi_s).state_dict() for phi_s in ("reuse_phi", "learned"))
+    assert learned.keys() - found.keys() == {key for key in learned if key.startswith(f"{SIGNAL}.")}
+    assert all(torch.equal(value, learned[key]) for key, value in found.items())
+
+
+FITTING: list[tuple[str, dict[str, Any]]] = [
+    ("vit_tiny", {}),
+    ("vit_tiny", {"server_body": "none"}),
+    ("resnet18", {"server_body": "none"}),
+    ("resnet18", {"server_body": "none", "ablate": "harmon"}),
+    ("resnet18", {"candidates": ("layer4.0", "layer4.1")}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), FITTING)
+def test_the_servers_projector_fits(name: str, options: dict[str, Any]) -> None:
+    """It takes what is pooled at p_1."""
+    model, x = extended(name, phi_s="reuse_phi", **options), images()
+    head, signal = model[-1], model.get_submodule(SIGNAL)
+    assert isinstance(head, Harmoniser | PlainHead)
+    assert isinstance(signal, Signal)
+    below = signal.pooled(nn.Sequential(*model[: model.ends[0]])(x))
+    assert tuple(embedded(head, shallowest(head.state_dict()), below).shape) == (2, head.d_z)
+
+
+@pytest.mark.parametrize(
+    ("options", "channels", "block"),
+    [
+        ({}, 8, "layer1.1"),
+        ({"ablate": "harmon"}, 8, "layer1.1"),
+        ({"candidates": ("layer3", "layer4.0")}, 32, "layer3.1"),
+    ],
+)
+def test_the_servers_projector_does_not_fit(options: dict[str, Any], channels: int, block: str) -> None:
+    """Refused with what it takes, what it would get, and what to do."""
+    with pytest.raises(UserError, match=f"takes 64 channels, got {channels} from block '{block}'") as caught:
+        extended("resnet18", phi_s="reuse_phi", **options)
+    assert all(way in str(caught.value) for way in ("server_body=none", "candidates", "phi_s=learned"))
+    assert "\n" not in str(caught.value)
+
+
 def test_rates_survive_a_change_of_dtype() -> None:
     model = extend("resnet18", 0, prompt_lr_mult=0.5).float()
     assert model.get_parameter(f"{PROMPTS}.tokens").lr_factor == 0.5  # type: ignore[attr-defined]
@@ -300,23 +343,10 @@ def test_segments(name: str) -> None:
     assert any(key.startswith(SIGNAL) for key in found[0])
 
 
-def test_evaluating() -> None:
-    """Neither statistics nor graph within, training mode behind it, also after a failure."""
-    part = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).train()
-    with interfaces.evaluating(part):
-        assert not part(torch.randn(3, 2)).requires_grad
-    assert part.training
-    assert part.get_buffer("1.num_batches_tracked").item() == 0
-    with pytest.raises(ZeroDivisionError), interfaces.evaluating(part):
-        raise ZeroDivisionError
-    assert part.training
-    assert part(torch.randn(3, 2)).requires_grad
-
-
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny"])
 def test_head_alone(name: str) -> None:
     """Other methods may take the head: the backbone's features, then FedSGA's projector for one depth."""
-    model, plain, x = extending.with_harmoniser(backbone(name), 0).double().eval(), backbone(name), images()
+    model, plain, x = heads.with_harmoniser(backbone(name), 0).double().eval(), backbone(name), images()
     assert block_names(model) == [*block_names(plain), HEAD]
     assert getattr(model, "cuts", None) == getattr(plain, "cuts", None)
     head = model[-1]
@@ -327,7 +357,7 @@ def test_head_alone(name: str) -> None:
     linear.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     plain(x)
     assert torch.equal(model(x), head(seen[0]))
-    again = extending.with_harmoniser(backbone(name), 0).double()
+    again = heads.with_harmoniser(backbone(name), 0).double()
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
 
 

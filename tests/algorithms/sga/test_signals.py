@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rayfl.algorithms.sga.signals import LARGEST, Normaliser, Observation, Signal, moved, pooled
+from rayfl.algorithms.sga.signals import LARGEST, Normaliser, Observation, ProjectingSignal, moved, pooled
 from rayfl.messages import weigh
 from rayfl.seeding import generator
 
@@ -49,8 +49,8 @@ def test_pooled_tokens_without_prompts() -> None:
     assert torch.equal(pooled(tokens, "mean", 0), tokens.mean(1))
 
 
-def make(seed: int = 0, size: int = 5, d_z: int = 4, pool: str = "mean") -> Signal:
-    return Signal(size, d_z, pool, 2, 3.5, generator(seed, "signal")).double()
+def make(seed: int = 0, size: int = 5, d_z: int = 4, pool: str = "mean") -> ProjectingSignal:
+    return ProjectingSignal(size, d_z, pool, 2, 3.5, generator(seed, "signal")).double()
 
 
 def test_signal_lets_features_pass() -> None:
