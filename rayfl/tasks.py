@@ -118,12 +118,14 @@ class Segmentation:
         """(K, H, W)"""
         return (num_classes, *input_shape[1:])
 
-    def loss(self, logits: Tensor, labels: Tensor, reduction: Reduction) -> Tensor:
+    def loss(self, logits: Tensor, labels: Tensor, reduction: Reduction, focus: float = 0.0) -> Tensor:
         """Per image: the mean cross-entropy of its pixels, plus one minus the mean of its classes' soft Dice.
 
         Soft Dice is (2 |P M| + 1) / (|P| + |M| + 1) with probabilities P and mask M: smoothed by one pixel,
         so that an image without the class asks for none (Milletari et al. 2016,
-        https://arxiv.org/abs/1606.04797, without the squares of its denominator).
+        https://arxiv.org/abs/1606.04797, without the squares of its denominator). With ``focus`` a pixel's
+        entropy counts (1 - p)^focus, p being the probability of what is true: the focal loss (Lin et al.
+        2017, https://arxiv.org/abs/1708.02002, without weights of classes).
         """
         logits = _precise(logits)
         masks = _by_class(labels, logits.shape[1]).to(logits.dtype)
@@ -134,6 +136,8 @@ class Segmentation:
             probabilities = logits.softmax(1)
             # Written out: on GPUs the two-dimensional form has no deterministic version.
             entropy = -(masks * logits.log_softmax(1)).sum(1, keepdim=True)
+        if focus:
+            entropy = (1 - (-entropy).exp()) ** focus * entropy
         overlap = (probabilities * masks).sum((2, 3))
         dice = (2 * overlap + 1) / ((probabilities + masks).sum((2, 3)) + 1)
         each = entropy.mean((1, 2, 3)) + 1 - dice.mean(1)

@@ -19,12 +19,12 @@ fits the model that is scored; the edge part has GroupNorm in BatchNorm's place.
 is silent: client parts are averaged over edges with the edges' own; a client takes up the last average when
 it takes part; an edge's two views are two draws. Of ``low_rank`` and ``full`` the paper knows nothing.
 
-Where the task is segmentation all is a design of ours. Its authors' code labels whole images and then trains
-the decoder on features of real ones, in the cloud. Here a class is of a position: moments are of the channels
-over all positions that the masks give to lesion or background, ids to stds as above. Beside them goes a
-Gaussian of the lesions' ellipses, 12 numbers and 2 counts. Edges and cloud draw masks from it, and for each
-mask a map whose positions are drawn by class, with noise alike between neighbours; contrast is of up to 256
-positions a step, as many of each class; W_g learns to find the masks in the maps.
+Where the task is segmentation all is a design of ours. Its authors' code (``seg_mode: repo_image_label``)
+labels whole images; its cloud trains the decoder on real features and masks, so activations of every sample
+cross both links, against the method's own premise. Here a class is of a position: moments are of channels
+over all positions of lesion, and of background. Beside them goes a Gaussian of the lesions' ellipses, 12
+numbers and 2 counts. Edges and cloud draw masks from it, and for each a map whose positions are drawn by
+class, with noise alike between neighbours; contrast is of up to 256 positions a step, evenly by class.
 """
 
 from dataclasses import dataclass
@@ -79,7 +79,10 @@ class HSFP(Algorithm):
         edges.train_round(clients.moments(), t)
         if early:
             self.average_edges(t)
-        self.main.train_round(edges.moments(), t)
+        if self.facts.task == "segmentation" and self.config.seg_mode == "repo_image_label":
+            self.main.train_on_features(edges.features(clients.features()), t)
+        else:
+            self.main.train_round(edges.moments(), t)
         if not early:
             self.average_clients(clients, t)
             self.average_edges(t)
@@ -126,7 +129,7 @@ class HSFP(Algorithm):
     def last_average(self, t: int) -> int:
         """The last round up to ``t`` that averages client parts, within edges or over them; 0 for none."""
         scope, (every_client, every_edge) = self.config.client_avg_scope, self.config.intervals
-        intervals = (every_client, every_edge if scope == "hierarchical" else None)
+        intervals: tuple[int | None, ...] = (every_client, every_edge if scope == "hierarchical" else None)
         return max(t - t % every for every in intervals if every)
 
     def taken_part(self, after: int, until: int) -> set[int]:

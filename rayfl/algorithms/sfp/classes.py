@@ -19,7 +19,7 @@ class ClassPrototypes:
     """A Gaussian of the features of each class."""
 
     def __init__(self, host: Host, part: str) -> None:
-        self.host = host
+        self.host, self.part = host, part
         self.config: HSFPConfig = host.config  # type: ignore[assignment]
         self.where = self.config.contrast_on if part == "client" else "gap"
 

@@ -3,10 +3,11 @@
 import functools
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rayfl.algorithms.hsfl import HSFL
-from rayfl.algorithms.sfp.messages import Message
+from rayfl.algorithms.sfp.messages import Features, Message
 from rayfl.algorithms.sfp.prototypes import prototypes
 from rayfl.data.augment import augmentation
 from rayfl.data.prefetch import Stream
@@ -55,6 +56,15 @@ class MomentClient(HSFL.Client):
             )
             for step, chosen in enumerate(rows)
         )
+
+    def features(self) -> Features | None:
+        """Those of all of the client's samples themselves, with their masks."""
+        with self.host.frozen("client", self.own) as model:
+            found = [
+                (model(batch.inputs), batch.labels)
+                for _, batch in in_batches(self.host, self.host.blueprint.train, self.rows)
+            ]
+        return Features(*map(torch.cat, zip(*found, strict=True))) if found else None
 
     def moments(self) -> Message | None:
         """Of the features of all of the client's samples, as they are, by the client part as it is."""

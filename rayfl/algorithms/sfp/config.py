@@ -78,6 +78,10 @@ class HSFPConfig(TrainingConfig):
     """As many of each class, or in proportion to samples."""
     clip_nonneg: bool = False
     """Cut drawn features off below 0, as a ReLU would."""
+    seg_mode: Literal["pixel_moments", "repo_image_label"] = "pixel_moments"
+    """What a class is of where masks are learnt: a position, a design of ours in which moments alone go up;
+    or an image, as in the authors' code. There the cloud needs the features of every single image, with its
+    mask, which breaks the method's premise and costs as many activations."""
     eps: Annotated[float, Ge(0)] = 1e-6
     """Added to variances before drawing."""
     edge_norm: Literal["group", "batch"] = "group"

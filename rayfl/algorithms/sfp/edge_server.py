@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rayfl import roles, tree
-from rayfl.algorithms.sfp.messages import Message
+from rayfl.algorithms.sfp.messages import Features, Message
 from rayfl.algorithms.sfp.prototypes import prototypes
 from rayfl.algorithms.sfp.spatial import view
 from rayfl.algorithms.sfp.synthesis import shuffled
 from rayfl.evaluation import batch_size
 from rayfl.host import Host, Kept, Learner
 from rayfl.messages import PooledUpdate, Update, Weights
+from rayfl.roles import per_client
 from rayfl.seeding import generator
 
 
@@ -80,6 +81,13 @@ class MomentEdge(roles.EdgeServer):
             )
             return self.prototypes.pass_on(outputs, found)
 
+    @per_client
+    def features(self, sent: Mapping[int, Features | None]) -> dict[int, Features | None]:
+        """Each client's features through the edge part, in evaluation mode; masks tag along."""
+        self.drawn = None
+        with self.host.frozen("edge", self.own) as model:
+            return {client: some and _through(model, some) for client, some in sent.items()}
+
     def send(self) -> Update:
         """The edge part, with the mass of those that took part since the last average."""
         return Update(self.host.travels(self.own), self.mass)
@@ -117,3 +125,8 @@ class MomentEdge(roles.EdgeServer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.own, self.mass, self.kept = state["own"], state["mass"], Kept(**state["kept"])
         self.below, self.mass_below = state["below"], state["mass_below"]
+
+
+def _through(model: nn.Module, features: Features) -> Features:
+    some = features.maps.split(batch_size(features.maps[0].numel()))
+    return Features(torch.cat([model(maps) for maps in some]), features.masks)

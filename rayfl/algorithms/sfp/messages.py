@@ -1,4 +1,4 @@
-"""What crosses the tiers of H-SFP: Gaussians by class, and nothing of a single sample."""
+"""What crosses the tiers of H-SFP: Gaussians by class, and nothing of a single sample but in ``Features``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +39,16 @@ class MaskMoments:
     """Of the features [C] at positions, which are what ``counts`` counts."""
     layouts: Layouts
     """Of the masks."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of single images, which the method itself never sends."""
+
+    maps: Tensor = sent_as("activation")
+    """[n, *S]."""
+    masks: Tensor = sent_as("label")
+    """[n, H, W] uint8."""
 
 
 Message = ClassMoments | MaskMoments

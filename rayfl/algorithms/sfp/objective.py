@@ -39,7 +39,9 @@ class Objective:
         if self._head is None:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(derive(self._host.facts.seed, "thrown away", *self._ids))
-                self._head = nn.Linear(vectors.shape[1], self._host.facts.num_classes).to(vectors)
+                # A label of an image is one of two even where a mask needs one output.
+                classes = max(2, self._host.facts.num_classes)
+                self._head = nn.Linear(vectors.shape[1], classes).to(vectors)
             self._optimizer = self._host.optimizer(self._head.parameters(), self._lr)
         return functional.cross_entropy(self._head(vectors), labels)
 

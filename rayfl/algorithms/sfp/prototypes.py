@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from rayfl.algorithms.sfp.classes import ClassPrototypes
+from rayfl.algorithms.sfp.config import HSFPConfig
+from rayfl.algorithms.sfp.image_labels import ImageLabelPrototypes
 from rayfl.algorithms.sfp.masks import MaskPrototypes
 from rayfl.algorithms.sfp.messages import Message
 from rayfl.algorithms.sfp.objective import Objective
@@ -41,10 +43,12 @@ class Prototypes(Protocol):
 
 def prototypes(host: Host, part: str) -> Prototypes:
     """Of the party that holds ``part``: "client", "edge" or "main"."""
-    return _KINDS[host.facts.task](host, part)
+    config: HSFPConfig = host.config  # type: ignore[assignment]
+    return _KINDS[config.seg_mode if host.facts.task == "segmentation" else "classes"](host, part)
 
 
 _KINDS: Mapping[str, Callable[[Host, str], Prototypes]] = {
-    "classification": ClassPrototypes,
-    "segmentation": MaskPrototypes,
+    "classes": ClassPrototypes,
+    "pixel_moments": MaskPrototypes,
+    "repo_image_label": ImageLabelPrototypes,
 }

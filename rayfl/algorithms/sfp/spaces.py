@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from rayfl import models
 from rayfl.algorithms.sfp import covariances
-from rayfl.algorithms.sfp.checks import check_masks
+from rayfl.algorithms.sfp.checks import check
 from rayfl.algorithms.sfp.config import HSFPConfig
 from rayfl.errors import UserError
 from rayfl.models import cut, default_cuts, replace_batch_norm
@@ -59,11 +59,10 @@ def extended(config: HSFPConfig, model: nn.Sequential, input_shape: Shape, seed:
     borders = len(client) - 1, len(client) + len(edge) - 1
     lower, upper = (shapes[border] for border in borders)
     lower_name, upper_name = (names[border] for border in borders)
-    masks = len(shapes[-1]) == 3
-    if masks:
-        check_masks(config, shapes[-1][0])
+    check(config, shapes[-1])
+    positions = len(shapes[-1]) == 3 and config.seg_mode == "pixel_moments"
     for shape, name in ((lower, lower_name), (upper, upper_name)):
-        if len(shape) not in ((3,) if masks else (1, 3)) or not isinstance(shape[0], int):
+        if len(shape) not in ((3,) if positions else (1, 3)) or not isinstance(shape[0], int):
             raise UserError(
                 f"hsfp takes moments of one map or vector, block '{name}' puts out {shape}: set "
                 f"algorithm.cut_layers to other blocks"
@@ -74,7 +73,7 @@ def extended(config: HSFPConfig, model: nn.Sequential, input_shape: Shape, seed:
     narrow: nn.Module = nn.Identity()
     widen: nn.Module = nn.Identity()
     pool: nn.Module = Pool() if poolable else nn.Identity()
-    if masks:
+    if positions:
         narrow, pool = (Border(shape[1:], shapes[-1][1:]) for shape in (lower, upper))
     elif len(lower) == 3 and config.proto_space == "grid":
         narrow, widen = nn.AdaptiveAvgPool2d(config.grid), Widen(*lower[1:])
