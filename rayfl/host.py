@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from rayfl.algorithms.base import Algorithm
 
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Of outputs and labels."""
+
+
 class Batch(NamedTuple):
     """[b, C, H, W] inputs; [b] int64 labels or [b, H, W] uint8 masks."""
 
@@ -159,8 +163,10 @@ class Host:
             return Batch(*source.batch(rows, self.dtype, self.device))
         return Batch(*source.batch(rows, self.dtype, self.device, augment))
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The task's loss of a batch, a scalar with graph, reduced as configured."""
+    def loss(self, logits: Tensor, labels: Tensor, of: Loss | None = None) -> Tensor:
+        """The task's loss of a batch, a scalar with graph, reduced as configured; or the one of ``of``."""
+        if of is not None:
+            return of(logits, labels)
         return self.task.loss(logits, labels, self.config.loss_reduction)
 
     def optimizer(self, parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:

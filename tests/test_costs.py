@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import lesions
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -58,8 +60,8 @@ def counted(plan: Blueprint, rounds: int = 3) -> tuple[Ledger, EmptyArithmetic]:
     """The ledger of the same federation without content."""
     model = HollowModel(plan.model, plan.dtype == "bfloat16")
     shape = tuple(plan.train.inputs.shape[1:])  # type: ignore[attr-defined]
-    known = Outline(shape=shape, class_counts=(1,) * tiny.NUM_CLASSES, num_test=0)
-    source = HollowSource(known, plan.train.labels)  # type: ignore[attr-defined]
+    known = Outline(shape=shape, class_counts=(1,) * tiny.NUM_CLASSES, num_test=0, task=plan.facts.task)
+    source = HollowSource(known, getattr(plan.train, "labels", np.zeros(0, dtype=np.int64)))
     hollow = replace(plan, model=model, train=source, test=source)
     with EmptyArithmetic() as arithmetic:
         return count(phantom(hollow), rounds), arithmetic
@@ -85,6 +87,28 @@ def test_what_is_sent_of_a_class_may_depend_on_its_samples(covariance: str) -> N
     """Directions are at most a quarter as many as samples, which labels tell."""
     plan = tiny.blueprint("hsfp", num_edges=2, participation=0.5, covariance=covariance, pooling="mixture")
     assert trained(counted(plan)[0]) == trained(tiny.Federation(plan).run(3).fleet.ledger)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fedavg", {}),
+        ("splitfed_v1", {"cut_layer": 1}),
+        ("mergesfl", {"cut_layer": 1}),
+        ("hsfl", {}),
+        ("hsfp", {"pooling": "mixture"}),
+        ("hsfp", {"covariance": "mu_only"}),
+        ("hsfp", {"seg_mode": "repo_image_label", "covariance": "low_rank", "rank": 1}),
+    ],
+    ids=str,
+)
+def test_masks(method: str, options: dict[str, Any]) -> None:
+    """Their bytes, and what moments they give, where clients have all that a mask can hold."""
+    plan = lesions.plan(method, participation=0.7, **options)
+    real = tiny.Federation(plan).run(3).fleet.ledger
+    ledger, arithmetic = counted(plan)
+    assert trained(ledger) == trained(real)
+    assert not arithmetic.was_read
 
 
 @pytest.mark.parametrize("bn", ["average", "local"])

@@ -35,6 +35,8 @@ class Estimate:
     """As the run's own will be, without evaluation, which isn't run."""
     from_counts: bool
     """Whether client sizes come from class counts, not from the dataset itself."""
+    task: str
+    """What the dataset asks for."""
     values_read: bool
     """Whether the method looked at values of tensors, which here are all 0."""
 
@@ -62,6 +64,11 @@ class Estimate:
                 f"data.edge_map={data.edge_map} goes by clients' labels, under {data.partition.kind} drawn "
                 f"row by row: which edges have participants, and so their traffic, may differ"
             )
+        if self.task == "segmentation" and any(kind == "moments" for _, _, kind in self.traffic):
+            notes.append(
+                "masks are made up: every client is taken to have background, large lesions and images "
+                "without any; one that hasn't sends less"
+            )
         if self.values_read:
             notes.append(
                 f"method '{self.config.algorithm.name}' looks at values, which are all 0 here: its real "
@@ -86,7 +93,7 @@ def estimate(config: ExperimentConfig, accounting: str = "counted", tick: Tick |
             ledger = paper_hsfp(config, sides[0])
         else:
             ledger = count(plan.blueprint, config.rounds, tick)
-    return Estimate(config, sides, memory, ledger, plan.from_counts, arithmetic.was_read)
+    return Estimate(config, sides, memory, ledger, plan.from_counts, plan.source.task, arithmetic.was_read)
 
 
 def count(blueprint: Blueprint, rounds: int, tick: Tick | None = None) -> Ledger:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sized
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,14 +16,14 @@ from rayfl.data import Dataset
 from rayfl.data.info import Outline
 from rayfl.data.sampling import Ints
 from rayfl.fleet import Fleet
-from rayfl.host import Blueprint, Host, Lent
+from rayfl.host import Blueprint, Host, Lent, Loss
 from rayfl.layout import local_layout
 from rayfl.messages import Weights
 from rayfl.shell import Shell
 
 
 class HollowSource(Dataset):
-    """A split without pixels. Its labels are real, or made up."""
+    """A split without pixels. Its labels are real, or made up; its masks are made up."""
 
     def __init__(self, known: Dataset | Outline, labels: Ints, views: int = 1) -> None:
         """``views`` are the rows that augmentation makes of one."""
@@ -46,13 +47,21 @@ class HollowSource(Dataset):
         device: torch.device | str = "cpu",
         augment: object = None,
     ) -> tuple[Tensor, Tensor]:
-        """Empty inputs and labels."""
+        """Empty inputs and labels; masks that can be read."""
         assert isinstance(indices, Sized)
-        count = len(indices) * (1 if augment is None else self.views)
+        views = 1 if augment is None else self.views
+        count = len(indices) * views
         inputs = empty((count, *self.shape), dtype)
         if self.task == "segmentation":
-            return inputs, empty((count, *self.shape[1:]), torch.uint8)
+            return inputs, self._masks(np.asarray(indices)).repeat(views, 1, 1)
         return inputs, empty((count,), torch.int64)
+
+    def _masks(self, rows: Ints) -> Tensor:
+        """[n, H, W] on the CPU: the upper half of every other image is lesion, so that wherever there are two
+        images there is all that a mask can hold."""
+        height, width = self.shape[1:]
+        lesion = (rows[:, None] % 2 == 0) & (np.arange(height) < height / 2)
+        return torch.from_numpy(lesion.astype(np.uint8))[:, :, None].expand(-1, -1, width)
 
 
 class _Lent(Lent):
@@ -76,7 +85,7 @@ class PhantomHost(Host):
             lent.module.forward = HollowPart(lent.module, self._answers[part])  # type: ignore[method-assign]
         return lent
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, labels: Tensor, of: Loss | None = None) -> Tensor:
         loss: Tensor = Pass.apply((((), logits.dtype),), None, 1, logits)[0]
         return loss
 

@@ -7,6 +7,8 @@ import pytest
 from miniatures import isic2018
 
 import rayfl
+from rayfl import costs
+from rayfl.loading.experiments import load_experiment
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +24,7 @@ METHODS: list[tuple[int, dict[str, Any]]] = [
 def test_a_method_finds_lesions(rounds: int, algorithm: dict[str, Any], tmp_path: Path) -> None:
     """Better than the model that nobody has trained; every number is finite."""
     isic2018(tmp_path / "mini")
-    result = rayfl.run(
+    config = load_experiment(
         {
             "rounds": rounds,
             "algorithm": {"batch_size": 5, "optimizer": "adam", "lr": 0.003, **algorithm},
@@ -38,9 +40,9 @@ def test_a_method_finds_lesions(rounds: int, algorithm: dict[str, Any], tmp_path
             },
             "model": {"name": "resnet50_unet", "norm": "group", "width": 0.125},
             "tracking": {"enabled": False},
-        },
-        out=tmp_path / "out",
+        }
     )
+    result = rayfl.run(config, out=tmp_path / "out")
     first, last = result.history[0], result.history[-1]
     assert (result.status, result.rounds) == ("FINISHED", rounds)
     assert last["global/test_dice"] > first["global/test_dice"] + 0.05
@@ -54,3 +56,6 @@ def test_a_method_finds_lesions(rounds: int, algorithm: dict[str, Any], tmp_path
     assert sent >= kinds
     if algorithm["name"] == "hsfp":
         assert sent == kinds
+    cost = costs.estimate(config)
+    assert sum(cost.traffic.values()) == last["comm/total_bytes"]
+    assert any("masks are made up" in note for note in cost.notes) == (algorithm["name"] == "hsfp")

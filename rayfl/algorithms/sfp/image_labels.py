@@ -48,4 +48,7 @@ class MaskedObjective(Objective):
 
     def loss(self, features: Tensor, masks: Tensor) -> Tensor:
         """Of features [b, *S] and masks [b, H, W]."""
+        return self._host.loss(features, masks, self._of_images)
+
+    def _of_images(self, features: Tensor, masks: Tensor) -> Tensor:
         return super().loss(features, image_labels(masks))

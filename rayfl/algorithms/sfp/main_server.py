@@ -1,7 +1,7 @@
 """H-SFP's cloud: the upper part of the model, trained on features drawn from the edges' moments."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from rayfl.algorithms.sfp.image_labels import decoder_loss
 from rayfl.algorithms.sfp.messages import Features, Message
 from rayfl.algorithms.sfp.prototypes import prototypes
 from rayfl.algorithms.sfp.synthesis import shuffled
-from rayfl.host import Host
+from rayfl.host import Host, Loss
 from rayfl.seeding import generator
 
 
@@ -27,7 +27,7 @@ class MomentCloud(roles.MainServer):
         found = self.prototypes.sources(moments)
         if found:
             draws = generator(self.facts.seed, "cloud synthesis", t)
-            self._fit(*self.prototypes.draw(found, 1, draws), self.host.loss, draws, t)
+            self._fit(*self.prototypes.draw(found, 1, draws), None, draws, t)
 
     def train_on_features(self, features: Mapping[int, Features | None], t: int) -> None:
         """Train the cloud part on real features of the round's clients, with their masks."""
@@ -41,7 +41,7 @@ class MomentCloud(roles.MainServer):
         self,
         features: Tensor,
         labels: Tensor,
-        loss: Callable[[Tensor, Tensor], Tensor],
+        loss: Loss | None,
         draws: torch.Generator,
         t: int,
     ) -> None:
@@ -49,6 +49,6 @@ class MomentCloud(roles.MainServer):
         assert self.learner is not None
         for rows in shuffled(len(labels), self.config.batch_size, self.config.cloud_epochs, draws):
             some = features[rows]
-            loss(self.learner.forward(some), labels[rows].to(some.device)).backward()
+            self.host.loss(self.learner.forward(some), labels[rows].to(some.device), loss).backward()
             self.learner.step()
         self.finish_round()

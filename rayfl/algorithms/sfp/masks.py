@@ -91,7 +91,7 @@ class MaskPrototypes:
         """
         config, border = self.config, self._border
         masks = layouts.draw(found.layouts, config.syn_per_class, border.image, generator)
-        masks = masks.to(self.host.device).repeat(views, 1, 1)
+        masks = masks.repeat(views, 1, 1)
         small = pixels.shrink(masks, border.size)
         like = next(iter(found.places[0].values())).mean
         maps = torch.empty(len(masks), len(like), *border.size, dtype=like.dtype, device=like.device)

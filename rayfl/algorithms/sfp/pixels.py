@@ -53,12 +53,13 @@ def draw(
 
     ``moments`` are of features [C], of one class at least; a class without any has those of all others
     together. The noise is standard normal, with ``blur`` also alike between neighbours, as features are.
-    The generator is the CPU's, the maps are where the masks are.
+    The generator is the CPU's, the maps are where the moments are.
     """
     rest = join(moments.values())
     tables = [moments.get(label, rest) for label in range(int(masks.max()) + 1)]
+    masks = masks.long().to(rest.mean.device)
     means, deviations = (
-        torch.stack(rows).to(masks.device)[masks.long()].movedim(-1, 1)
+        torch.stack(rows)[masks].movedim(-1, 1)
         for rows in ([one.mean for one in tables], [(one.variance + eps).sqrt() for one in tables])
     )
     noise = torch.randn(means.shape, generator=generator, dtype=means.dtype).to(masks.device)
