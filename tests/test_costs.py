@@ -82,6 +82,26 @@ def test_estimate_is_the_ledger(method: str, dtype: str) -> None:
     assert not arithmetic.was_read
 
 
+def test_nothing_is_drawn_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features by the million take longer than all else; where a lesion lies is six numbers."""
+    plans = tiny.blueprint("hsfp", model="group"), lesions.plan()
+    drawn: list[int] = []
+    randn = torch.randn
+
+    def counting(*size: Any, **options: Any) -> torch.Tensor:
+        found = randn(*size, **options)
+        drawn.append(found.numel())
+        return found
+
+    monkeypatch.setattr(torch, "randn", counting)
+    for plan in plans:
+        counted(plan)
+    assert max(drawn) <= 6 * lesions.SMALL["syn_per_class"]
+    for plan in plans:
+        tiny.run(plan, 1)
+    assert max(drawn) > 100
+
+
 @pytest.mark.parametrize("covariance", ["mu_only", "low_rank", "full"])
 def test_what_is_sent_of_a_class_may_depend_on_its_samples(covariance: str) -> None:
     """Directions are at most a quarter as many as samples, which labels tell."""

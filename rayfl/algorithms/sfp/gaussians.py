@@ -119,7 +119,7 @@ def draw(parts: Sequence[Gaussian], count: int, generator: torch.Generator, eps:
 
 
 def _draw(part: Gaussian, count: int, generator: torch.Generator, eps: float) -> Tensor:
-    noise = _normal((count, *part.mean.shape), part.mean, generator)
+    noise = normal((count, *part.mean.shape), part.mean, generator)
     if part.triangle is not None:
         spread = covariances.root(part.triangle, part.mean.numel(), eps)
         return part.mean + (noise.flatten(1).double() @ spread).to(noise).view_as(noise)
@@ -127,10 +127,14 @@ def _draw(part: Gaussian, count: int, generator: torch.Generator, eps: float) ->
         return part.mean + math.sqrt(SPREAD_OF_POINTS) * noise
     result = part.mean + (part.variance + eps).sqrt() * noise
     if part.factors is not None:
-        along = _normal((count, len(part.factors)), part.mean, generator)
+        along = normal((count, len(part.factors)), part.mean, generator)
         result = result + torch.tensordot(along, part.factors, dims=1)
     return result
 
 
-def _normal(size: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+def normal(size: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+    """Standard normal numbers in the dtype of ``like`` and where it is, drawn on the CPU."""
+    if like.is_meta:
+        # Without content there is nothing to draw, which would take longer than all else.
+        return like.new_empty(size)
     return torch.randn(size, generator=generator, dtype=like.dtype).to(like.device)

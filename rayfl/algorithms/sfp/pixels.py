@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rayfl.algorithms.sfp.gaussians import normal
 from rayfl.moments import Moments, join
 
 
@@ -62,7 +63,7 @@ def draw(
         torch.stack(rows)[masks].movedim(-1, 1)
         for rows in ([one.mean for one in tables], [(one.variance + eps).sqrt() for one in tables])
     )
-    noise = torch.randn(means.shape, generator=generator, dtype=means.dtype).to(masks.device)
+    noise = normal(means.shape, means, generator)
     return means + deviations * (smooth(noise) if blur else noise)
 
 
