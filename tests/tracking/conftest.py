@@ -9,15 +9,7 @@ import pytest
 from postgres import postgres
 from servers import WRITER, Server, free_port
 
-from rayfl import runs, tracking
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated store: making one takes MLflow seconds."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    tracking.prepare(f"sqlite:///{folder}/mlflow.db", "none")
-    return folder / "mlflow.db"
+from rayfl import runs
 
 
 @pytest.fixture
