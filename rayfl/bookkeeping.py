@@ -116,14 +116,13 @@ class Book:
         elif cell.log is not None and fresh:
             cell.log.rows(fresh, cell.partition_hash)
 
-    def restart(self, key: str) -> None:
+    def restart(self, key: str, why: str) -> None:
         """A cell's process died, and another takes its place."""
-        self._show.say(f"{self._plan.labels[key]}: its process died, going on from the last checkpoint")
+        self._show.say(f"{self._plan.labels[key]}: {why}, going on from the last checkpoint")
 
-    def give_up(self, key: str, deaths: int) -> None:
+    def give_up(self, key: str, why: str) -> None:
         """A cell's process died too often."""
-        error = f"the process died {deaths} times (killed, or out of memory): see fleet and train"
-        self._end(key, self._stopped(key, "FAILED"), error)
+        self._end(key, self._stopped(key, "FAILED"), f"{why}: see fleet and train")
 
     def stop(self, key: str, status: str) -> None:
         """A cell that is open goes no further; its checkpoints stay."""

@@ -140,6 +140,12 @@ class Experiment:
             _LOG.warning("dropout_rate=1: no client ever takes part, the model stays as it is")
         if config.clip_norm is not None and "main" in self.blueprint.algorithm.cast():
             _LOG.warning("clip_norm clips each side by its own norm: the result depends on the cut")
+        fleet, threads = self.config.fleet, self.config.train.threads
+        if fleet.kind == "ray" and fleet.cpus_per_actor >= threads + 1:
+            _LOG.warning(
+                "of fleet.cpus_per_actor=%g an actor uses train.threads=%d: set train.threads=%d",
+                fleet.cpus_per_actor, threads, fleet.cpus_per_actor,
+            )  # fmt: skip
 
     def _block_costs(self) -> dict[str, tuple[int, int]]:
         """Parameters and FLOPs per sample of each block that clients hold; a method's own count none."""

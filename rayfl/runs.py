@@ -57,6 +57,8 @@ class Stored:
 
 def prepare_out(out: str | Path) -> Path:
     """The absolute output folder, made where it is missing and known to be writable."""
+    if not str(out):
+        raise UserError("the output folder has no name: give one, e.g. --out results")
     path = Path(out).expanduser().absolute()
     try:
         (path / "cells").mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any, ClassVar
 
+import torch
+
 from rayfl import tree
 from rayfl.deadline import TookTooLong, backstop, deadline, prepare_deadline
 from rayfl.errors import PartyLost, RunFailed
@@ -168,10 +170,17 @@ class Shell:
                 with backstop(limit if self.own_process else None):
                     party.abandon()
                 return None
+            if isinstance(error, torch.OutOfMemoryError):
+                raise RunFailed(f"{self._no_gpu_memory()} {where}") from error
             if isinstance(error, TookTooLong):
                 retry = self.config.on_client_timeout == "retry"
                 raise (PartyLost if retry else RunFailed)(f"{error} {where}") from error
             raise
+
+    def _no_gpu_memory(self) -> str:
+        share = self.config.gpus_per_actor
+        fewer = f"fleet.gpus_per_actor={min(2 * share, 1):g}, for fewer actors on a GPU, or "
+        return f"a GPU has no memory left: set {fewer if 0 < share < 1 else ''}a smaller algorithm.batch_size"
 
     def _skips(self, error: Exception) -> bool:
         late = isinstance(error, TookTooLong)

@@ -16,7 +16,7 @@ from rayfl.experiment import Experiment, Result
 
 BUSY = "BUSY"
 """The status of a cell that another process is at work on."""
-_WAIT_S = 10.0
+WAIT_S = 10.0
 """A process that Ray gave up may take this long to die and let go of its cell."""
 REPORT_S = 0.5
 """Rounds that are quicker than this are sent several at a time."""
@@ -72,7 +72,7 @@ class Work:
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             self._warnings = stack.enter_context(collected_warnings())
-            stack.enter_context(runs.claim(self._folder, _WAIT_S))
+            stack.enter_context(runs.claim(self._folder, WAIT_S))
             self.experiment = runs.begin(self._folder, config, resume=True)
             stack.callback(self.experiment.close)
             self._stack = stack.pop_all()

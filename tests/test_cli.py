@@ -265,6 +265,29 @@ def test_show_lists_a_sweeps_cells(call: Call) -> None:
     assert [(cell["seed"], cell["algorithm.lr"]) for cell in shown["cells"]] == [(0, 0.1), (1, 0.1)]
 
 
+def test_a_knob_that_a_method_lacks_is_a_dash(call: Call) -> None:
+    grid = "{algorithm.name: [fedavg, splitfed_v1], algorithm.cut_layer: [fc1, null]}"
+    Path("grid.yaml").write_text(f"preset: fedavg.digits\ngrid: {grid}\n")
+    rows = [line.split() for line in call("show", "grid.yaml").out.splitlines()[1:]]
+    assert [row[1:] for row in rows] == [
+        ["algorithm.name", "algorithm.cut_layer"],
+        ["fedavg", "-"],
+        ["splitfed_v1", "fc1"],
+        ["splitfed_v1", "null"],
+    ]
+    cells = call("show", "grid.yaml", "--json").json["cells"]
+    assert ["algorithm.cut_layer" in cell for cell in cells] == [False, True, True]
+    changed = call("show", "fedavg.digits", "algorithm.name=fedprox").out
+    assert '# algorithm.name: "fedprox", in fedavg.digits: "fedavg"' in changed
+    assert "# algorithm.mu: 0.01, in fedavg.digits: -" in changed
+
+
+@pytest.mark.parametrize(("command", "named"), [("run", True), ("cost", True), ("sweep", False)])
+def test_help_says_what_source_may_be(call: Call, command: str, named: bool) -> None:
+    text = call(command, "--help").out
+    assert ("SOURCE is the name of a preset" in text, "SOURCE is a YAML file" in text) == (named, not named)
+
+
 def test_partition_shows_who_holds_what(call: Call) -> None:
     arguments = ["partition", *SMALL, "data.partition={kind: pathological, classes_per_client: 1}"]
     outcome = call(*arguments, "--picture", "who.png", "--save", "who.npz")

@@ -16,7 +16,7 @@ DIGITS = ["run", "fedavg.digits"]
         (["runn"], "unknown command 'runn': did you mean 'run'?"),
         (["fedavg.digits"], "did you mean 'rayfl run fedavg.digits'?"),
         (["mine.yaml"], "did you mean 'rayfl run mine.yaml'?"),
-        (["run", "--quiet"], "SOURCE is missing (a preset or a YAML file)"),
+        (["run", "--quiet"], "SOURCE is missing (a preset's name or a YAML file)"),
         (["run", "fedavg.digit"], "did you mean 'fedavg.digits'?"),
         (["run", "fedavg"], "did you mean 'fedavg.digits' or 'fedavg.mnist5k'?"),
         (["run", "fedavg.cifar10"], "did you mean 'fedavg.digits' or 'fedavg.mnist5k'?"),
@@ -25,6 +25,8 @@ DIGITS = ["run", "fedavg.digits"]
         (["run", "mine"], "did you mean the file 'mine.yaml'?"),
         (["run", "min.yaml"], "No such file or directory: did you mean 'mine.yaml'?"),
         (["run", "none.yml"], "No such file"),
+        ([*DIGITS, "--out", ""], "the output folder has no name"),
+        (["tune", "fedavg.digits"], "use rayfl run"),
         (["run", "."], "see rayfl list presets"),
         (["run", "grid.yaml"], "use rayfl sweep"),
         (

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import tiny
+import torch
 from test_fleets import experiment, folder  # noqa: F401
 from tiny import difference
 from torch import Tensor
@@ -99,6 +100,29 @@ def test_shares_are_those_of_the_others() -> None:
         tiny.fit(network, tiny.optimizer_for(plan, network), tiny.client_batches(plan, 2, client))
         states.append(tiny.state_of(network))
     assert difference(federation.run(1).weights(), tiny.average(states, EIGHT[:7])) < 1e-12
+
+
+class FullClient(ALGORITHMS["fedavg"].Client):  # type: ignore[misc, name-defined]
+    """Finds no room on its GPU."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+class Full(ALGORITHMS["fedavg"]):  # type: ignore[misc, valid-type]
+    Client = FullClient
+
+
+@pytest.mark.parametrize(
+    ("share", "remedy"),
+    [(0.05, "set fleet.gpus_per_actor=0.1, for"), (0.6, "fleet.gpus_per_actor=1, for"), (1, "set a smaller")],
+)
+def test_a_full_gpu_says_what_to_lower(share: float, remedy: str) -> None:
+    plan = tiny.blueprint(Full, EIGHT)
+    federation = tiny.Federation(plan, LocalFleet(plan, FleetConfig(gpus_per_actor=share)))
+    with pytest.raises(RunFailed, match=rf"{remedy}.*algorithm\.batch_size in client 0, round 1") as caught:
+        federation.run(1)
+    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
 
 
 EVERYBODY = {0, 1, 2, 3}

@@ -17,10 +17,12 @@ import torch
 import rayfl
 from rayfl import checkpoint, runs, tree
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.config import ExperimentConfig, TrackingConfig
+from rayfl.config import ExperimentConfig, TrackingConfig, TrainConfig
 from rayfl.data import DataConfig, PartitionConfig, SyntheticConfig
 from rayfl.errors import RunFailed, UserError
 from rayfl.experiment import Experiment, Observer
+from rayfl.fleet import LocalFleet
+from rayfl.fleet_config import FleetConfig
 from rayfl.models import ModelConfig
 
 SMALL = SyntheticConfig(num_train=120, num_test=40, num_classes=3, height=4, width=4)
@@ -239,6 +241,16 @@ def test_a_damaged_result_counts_as_not_run(
     path.write_text(path.read_text()[:200])
     assert runs.execute(config(), tmp_path, resume=True).weights_sha256 == whole[0].weights_sha256
     assert "is damaged" in caplog.text
+
+
+@pytest.mark.parametrize(("cpus", "threads", "idle"), [(4, 1, True), (2, 2, False), (1, 1, False)])
+def test_cpus_that_stay_idle_are_pointed_out(
+    cpus: float, threads: int, idle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = FleetConfig(kind="ray", cpus_per_actor=cpus)
+    asked = config(fleet=fleet, train=TrainConfig(threads=threads))
+    Experiment(asked, lambda config, blueprint: LocalFleet(blueprint)).close()
+    assert ("set train.threads=4" in caplog.text) == idle
 
 
 def test_the_callers_random_numbers_are_left_alone(tmp_path: Path) -> None:

@@ -224,7 +224,8 @@ def test_broken_diverged_and_killed_cells_stop_no_other(
         ("own_methods:Mortal", 0.05): "FINISHED",
         ("own_methods:Mortal", 1e30): "DIVERGED",
     }
-    assert any("its process died, going on" in line for line in notes.lines)
+    why = "its process died (killed, crashed, or out of memory), going on from the last checkpoint"
+    assert any(line.endswith(why) for line in notes.lines)
     assert any("boom in round 3" in line for line in notes.lines)
     rows = table.set_index(["algorithm.name", "algorithm.lr"])
     sha = rows.weights_sha256
@@ -249,6 +250,45 @@ def test_broken_diverged_and_killed_cells_stop_no_other(
         "where key = 'comm/total_bytes' group by r.run_uuid having r.status = 'FINISHED'",
     )
     assert points == [("FINISHED", 9)] * 3
+
+
+DEATHS = {
+    "its process died (killed, crashed, or out of memory)": (
+        "The actor died unexpectedly before finishing this task.\n\tclass_name: A\n\tpid: 30068\n"
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit "
+        "detail: Worker unexpectedly exits with a connection error code 2. End of file. Some common causes"
+    ),
+    "its process died (Owner's node has crashed.)": (
+        "The actor is dead because its worker process has died. Worker exit type: X Worker exit detail: "
+        "Owner's node has crashed."
+    ),
+    "its process died (ended by Ray, for want of memory on its machine)": (
+        "Task was killed due to the node running low on memory.\nMemory on the node was 7.5GB / 8GB"
+    ),
+    "its node died": "The actor died because its node has died. Node Id: 77",
+    "it broke (OSError: [Errno 28] No space left on device)": (
+        "\x1b[36mray::Trial.save()\x1b[39m (pid=7)\n    raise OSError(28)\n"
+        "OSError: [Errno 28] No space left on device"
+    ),
+}
+"""What Ray says, by what rayfl makes of it."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", DEATHS)
+def test_why_a_trial_broke(said: str) -> None:
+    """The last failure counts."""
+    from ray.tune import TuneError
+
+    from rayfl.tuning.deaths import reason
+
+    class Broken:
+        text = f"Failure # 1 (at noon)\nconnection error code 2\nFailure # 2 (at one)\n{DEATHS[said]}\n"
+
+        def get_error(self) -> TuneError:
+            return TuneError(self.text)
+
+    assert reason(Broken()) == said
 
 
 @pytest.mark.ray

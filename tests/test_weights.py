@@ -179,7 +179,9 @@ class Trap:
         return print, ("unpickled",)
 
 
-@pytest.mark.parametrize("content", [pickle.dumps(Trap(), 2), b"", b"no weights", pickle.dumps([1, 2], 2)])
+@pytest.mark.parametrize(
+    "content", [pickle.dumps(Trap(), 2), b"", b"no weights", b"hi\n", pickle.dumps([1, 2], 2)]
+)
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 def test_nothing_but_tensors_is_read(
     content: bytes, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -12,8 +12,10 @@ from rayfl import text
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: all went well, a run failed, the request can't be met, Ctrl-C."""
 
+_PRESETS = "SOURCE is the name of a preset (rayfl list presets) or a YAML file"
+_FILES = "SOURCE is a YAML file; its `preset` is the name of a preset (rayfl list presets) or another file"
 _SETTINGS = """\
-SOURCE is a preset (rayfl list presets) or a YAML file. Settings are dotted paths with YAML values:
+Settings are dotted paths with YAML values:
 algorithm.lr=0.05, data.partition.alpha=0.1, data.partition='{kind: dirichlet, alpha: 0.1}'.
 Precedence: defaults < preset < --with files < key=value."""
 
@@ -46,7 +48,7 @@ def takes_config(parser: argparse.ArgumentParser, what: str, *, presets: bool = 
     files = parser.add_argument("--with", dest="with_files", metavar="FILE", action="append", default=[],
                                 help="lay a YAML file over SOURCE; may be repeated")  # fmt: skip
     _complete(files, "_rayfl_yaml_files")
-    parser.epilog = f"{_SETTINGS}\n\n{parser.epilog}"
+    parser.epilog = f"{_PRESETS if presets else _FILES}.\n{_SETTINGS}\n\n{parser.epilog}"
 
 
 def _complete(action: argparse.Action, function: str) -> None:

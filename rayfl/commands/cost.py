@@ -99,7 +99,7 @@ def _ticker(what: str) -> Callable[[int, int], None]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl cost`` takes."""
-    takes_config(parser, "a preset, a YAML file or a sweep file; more may follow")
+    takes_config(parser, "a preset's name, a YAML file or a sweep file; more may follow")
     parser.add_argument("--format", choices=("text", "csv", "latex"), help="how to print it (default: text)")
     parser.add_argument(
         "--accounting", metavar="NAME", default="counted",

@@ -103,7 +103,7 @@ def _head(names: Sequence[str], number: int, kind: str) -> str:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl partition`` takes."""
-    takes_config(parser, "a preset or a YAML file")
+    takes_config(parser, "a preset's name or a YAML file")
     parser.add_argument("--picture", metavar="FILE", help="draw it (.png, .pdf or .svg)")
     parser.add_argument(
         "--save", metavar="FILE", help="write it as .npz, for data.partition={kind: file, path: FILE}"

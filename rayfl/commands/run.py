@@ -60,7 +60,7 @@ def _run(args: argparse.Namespace) -> "tuple[Result, bool]":
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl run`` takes."""
-    takes_config(parser, "a preset or a YAML file")
+    takes_config(parser, "a preset's name or a YAML file")
     takes_out(parser, "folder of all results")
     parser.add_argument("--resume", action="store_true", help="go on from this experiment's last checkpoint")
     parser.add_argument("--quiet", action="store_true", help="no progress lines")

@@ -30,7 +30,8 @@ def show(args: argparse.Namespace) -> int:
     print(dump(config), end="")
     print(f"# cell {config.cell_hash}")
     for key, (old, new) in changed.items():
-        print(f"# {key}: {json.dumps(new)}, in {args.source}: {json.dumps(old)}")
+        texts = [json.dumps(value) if key in flat else "-" for value, flat in ((new, after), (old, before))]
+        print(f"# {key}: {texts[0]}, in {args.source}: {texts[1]}")
     if not changed:
         print(f"# nothing differs from {args.source}")
     return DONE
@@ -47,20 +48,27 @@ def _show_sweep(args: argparse.Namespace) -> int:
     layers = [{axis: value} for axis, values in sweep.grid.items() for value in values]
     asked = {key for layer in (*layers, *(rule.set for rule in sweep.when)) for key in flatten(layer)}
     varying = list(dict.fromkeys(key for cell in flat for key in cell if key in asked))
-    rows = [{key: cell.get(key) for key in varying} for cell in flat]
+    rows = [{key: cell[key] for key in varying if key in cell} for cell in flat]
     if args.json:
         hashed = [{"cell_hash": cell.cell_hash, **row} for cell, row in zip(cells, rows, strict=True)]
         print_json({"name": sweep.name, "cells": hashed})
         return DONE
     print(f"{sweep.name}: {text.counted(len(cells), 'cell')}; what the grid sets:")
-    body = [[cell.cell_hash, *row.values()] for cell, row in zip(cells, rows, strict=True)]
+    body = [
+        [cell.cell_hash, *(_shown(row[key]) if key in row else "-" for key in varying)]
+        for cell, row in zip(cells, rows, strict=True)
+    ]
     print(text.columns([["cell", *varying], *body]))
     return DONE
 
 
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What ``rayfl show`` takes."""
-    takes_config(parser, "a preset or a YAML file; of a sweep, its cells are shown")
+    takes_config(parser, "a preset's name or a YAML file; of a sweep, its cells are shown")
 
 
 EXAMPLES = "  rayfl show splitfed_v1.mnist5k algorithm.lr=0.05\n  rayfl show tune_configs/demo.yaml"

@@ -25,6 +25,35 @@ Overrides = Sequence[str] | Mapping[str, Any]
 """``["algorithm.lr=0.1"]`` or ``{"algorithm.lr": 0.1}``."""
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML takes the last without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node: Any = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"'{key.value}' is there twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return node
+
+
+def _parse(text: str, where: str) -> Any:
+    """YAML as plain values. Raises YAMLError for all that is none."""
+    try:
+        return plain(yaml.load(text, _Loader), where)
+    except RecursionError:
+        raise yaml.YAMLError("nested too deeply") from None
+    except UserError:
+        raise
+    except ValueError as error:
+        # What looks like a date and is none.
+        raise yaml.YAMLError(str(error)) from None
+
+
 def dump_yaml(nested: Mapping[str, Any]) -> str:
     """YAML that loads back to equal keys."""
     text: str = yaml.safe_dump(dict(nested), sort_keys=False, allow_unicode=True)
@@ -38,7 +67,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise UserError(f"a setting looks like key=value, got '{text}': write e.g. algorithm.lr=0.05")
     try:
-        return key, plain(yaml.safe_load(value), key)
+        return key, _parse(value, key)
     except yaml.YAMLError as error:
         where = _place(error)
         raise UserError(
@@ -67,11 +96,10 @@ def lay(below: Nested, above: Mapping[str, Any]) -> Nested:
 def read_yaml(path: str | Path) -> Nested:
     """The keys of a YAML file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
+        content = _parse(Path(path).read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        names = (file.name for file in Path(path).parent.glob("*.y*ml"))
-        near = get_close_matches(Path(path).name, names, n=1)
+        names = [file.name for file in Path(path).parent.glob("*.y*ml")]
+        near = get_close_matches(Path(path).name, names, n=1) if isinstance(error, FileNotFoundError) else []
         hint = f": did you mean '{Path(path).with_name(near[0])}'?" if near else ""
         raise UserError(f"can't read '{path}': {error.strerror or error}{hint}") from error
     except UnicodeDecodeError as error:
@@ -82,8 +110,7 @@ def read_yaml(path: str | Path) -> Nested:
         return {}
     if not isinstance(content, dict):
         raise UserError(f"'{path}' must hold keys and values, got {type(content).__name__}: see rayfl show")
-    keys: Nested = plain(content, str(path))
-    return keys
+    return content
 
 
 def pairs(overrides: Overrides) -> Iterable[tuple[str, Any]]:

@@ -17,6 +17,7 @@ from rayfl.errors import UserError
 from rayfl.loading.domains import read_domains
 from rayfl.loading.experiments import Layers, method_name, nested, resolve
 from rayfl.loading.layers import Nested, Overrides, Source, lay, pairs, plain, read_yaml
+from rayfl.loading.sources import presets
 from rayfl.search.config import SearchConfig
 from rayfl.search.space import Sample
 from rayfl.suggest import unknown
@@ -67,6 +68,8 @@ def search_cells(search: SearchConfig, sample: Sample) -> tuple[ExperimentConfig
 def _read(source: Source) -> Nested:
     if isinstance(source, Mapping):
         content: Nested = plain(dict(source), "search")
+    elif not isinstance(source, Path) and str(source) in presets():
+        raise UserError(f"'{source}' is a preset of one experiment, a search file was wanted: use rayfl run")
     else:
         content = {"name": Path(source).stem, **read_yaml(source)}
     if "grid" in content:

@@ -20,8 +20,8 @@ def preset_file(name: str) -> Path:
     return _PRESETS / f"{name}.yaml"
 
 
-def nested_source(source: Source) -> Nested:
-    """The layer that a source stands for, its own preset included."""
+def nested_source(source: Source, above: tuple[str, ...] = ()) -> Nested:
+    """The layer that a source stands for, its own preset included; ``above`` are those that start from it."""
     if isinstance(source, Mapping):
         content = lay({}, plain(dict(source), "config"))
     else:
@@ -31,7 +31,12 @@ def nested_source(source: Source) -> Nested:
     if "search" in content:
         raise UserError("this describes a search, one experiment was wanted: use rayfl tune")
     preset = content.pop("preset", None)
-    return content if preset is None else lay(nested_source(as_text(preset, "preset")), content)
+    if preset is None:
+        return content
+    name = as_text(preset, "preset")
+    if name in above:
+        raise UserError(f"presets start from each other, {' -> '.join([*above, name])}: change one of them")
+    return lay(nested_source(name, (*above, name)), content)
 
 
 def _read_source(source: str | Path) -> Nested:

@@ -73,10 +73,10 @@ class Driver:
             name = self.name(self.record.trials[number])
             self._show.row(name, rounds, {"round": step.numbers["round"], **spent})
 
-    def restarted(self, number: int) -> None:
+    def restarted(self, number: int, why: str) -> None:
         """The process of a trial died, and another takes its place."""
         name = self.name(self.record.trials[number])
-        self._show.say(f"{name}: its process died, going on from the last checkpoint")
+        self._show.say(f"{name}: {why}, going on from the last checkpoint")
 
     def tick(self) -> None:
         """Called several times a second."""

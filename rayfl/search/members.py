@@ -22,7 +22,7 @@ from rayfl.experiment import Experiment
 from rayfl.search.config import Mode, SearchConfig
 from rayfl.search.space import Domain, Sample
 from rayfl.search.trial import comparable
-from rayfl.trials import Report, Step, collected_warnings, failed
+from rayfl.trials import WAIT_S, Report, Step, collected_warnings, failed
 
 
 def member_folder(folder: Path, number: int) -> Path:
@@ -43,7 +43,8 @@ def with_values(config: ExperimentConfig, values: Mapping[str, Any]) -> Experime
 
 def last_state(folder: Path) -> tuple[Sample, int] | None:
     """Values and rounds of a member's last state, if it has one."""
-    state = checkpoint.load_latest(folder)
+    with runs.claim(folder, WAIT_S):
+        state = checkpoint.load_latest(folder)
     return None if state is None else (state["values"], state["seeds"][0]["round"])
 
 
@@ -68,7 +69,11 @@ def _nudged(domain: Domain, value: Any, rng: np.random.Generator) -> Any:
 
 
 class MemberWork:
-    """The seeds of a member, side by side."""
+    """The seeds of a member, side by side.
+
+    Its folder is claimed while a call lasts: a process that Ray gave up, or whose driver died, may be in the
+    middle of one.
+    """
 
     def __init__(
         self,
@@ -93,16 +98,16 @@ class MemberWork:
         reports: dict[str, Report] = {}
         key, t = next(iter(self._configs)), 0
         try:
-            if not self._experiments:
-                self._open()
-            first = self._experiments[key]
-            t = min(
-                first.config.rounds, (first.round // first.config.eval_every + 1) * first.config.eval_every
-            )
-            for key, experiment in self._experiments.items():
-                reports[key] = self._forward(key, experiment, t)
-            if first.status == "RUNNING" and t % first.config.checkpoint_every == 0:
-                self._keep()
+            with runs.claim(self._folder, WAIT_S):
+                if not self._experiments:
+                    self._open()
+                first = self._experiments[key]
+                every = first.config.eval_every
+                t = min(first.config.rounds, (first.round // every + 1) * every)
+                for key, experiment in self._experiments.items():
+                    reports[key] = self._forward(key, experiment, t)
+                if first.status == "RUNNING" and t % first.config.checkpoint_every == 0:
+                    self._keep()
         except Exception as failure:
             reports[key] = failed(failure, key, self._experiments.get(key))
         ends = [report.result.status for report in reports.values() if report.result is not None]
@@ -112,7 +117,8 @@ class MemberWork:
 
     def save(self, folder: Path) -> None:
         """A state that another member can go on from; this one's own folder has it too."""
-        self._keep()
+        with runs.claim(self._folder, WAIT_S):
+            self._keep()
         checkpoint.save(folder, 0, self._state())
 
     def load(self, saved: Path | dict[str, Any]) -> None:
@@ -123,7 +129,8 @@ class MemberWork:
     def close(self) -> None:
         """Keep what was done, and let go of the fleets."""
         if self._experiments and all(e.status == "RUNNING" for e in self._experiments.values()):
-            self._keep()
+            with runs.claim(self._folder, WAIT_S):
+                self._keep()
         self._stack.close()
         self._experiments = {}
 

@@ -60,12 +60,12 @@ class Members(Driver):
         """A member goes on from another's state."""
         self._show.say(f"member {number} goes on from member {source} after round {t}: {named(values)}")
 
-    def ended(self, number: int, deaths: int = 0) -> None:
-        """A member is through, or its process died too often."""
+    def ended(self, number: int, gave_up: str = "") -> None:
+        """A member is through, or broke too often, and why."""
         trial = self.record.trials[number]
         keys = self.keys(trial)
-        if deaths:
-            self.book.give_up(keys[0], deaths)
+        if gave_up:
+            self.book.give_up(keys[0], gave_up)
         for key in keys:
             self.book.stop(key, "KILLED")
         self._end(trial, status_of(self.stored(trial)))

@@ -100,12 +100,12 @@ class Samples(Driver):
         if any(r.result is not None and r.result.status == BUSY for r in step.reports.values()):
             self._busy.add(number)
 
-    def ended(self, number: int, deaths: int = 0) -> None:
-        """A trial goes no further: it is through, or was stopped early, or its process died too often."""
+    def ended(self, number: int, gave_up: str = "") -> None:
+        """A trial goes no further: it is through, or was stopped early, or broke too often, and why."""
         trial = self.record.trials[number]
         keys = self.keys(trial)
-        if deaths:
-            self.book.give_up(keys[0], deaths)
+        if gave_up:
+            self.book.give_up(keys[0], gave_up)
         for key in keys:
             self.book.stop(key, STOPPED)
         if number in self._busy:

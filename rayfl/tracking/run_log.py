@@ -41,12 +41,14 @@ class RunLog:
     ) -> None:
         self._store, self._config, self._parent = store, config, parent
         self._label = label or f"{config.algorithm.name}.{config.data.name} seed {config.seed}"
+        self._arrived: list[_Entry] = []
+        """What came in since the last write began: all that may change during one."""
         self._pending: list[_Entry] = []
         self._logged = -1
         self._final: dict[str, float] = {}
         self._tags: dict[str, str] = {}
         self._params: dict[str, str] = {}
-        self._partition_hash = ""
+        self._partition_hash = self._tagged_hash = ""
         self._asked = run_id or None
         self.run_id = ""
         if parent is not None:
@@ -92,16 +94,16 @@ class RunLog:
         return True
 
     def rows(self, rows: Sequence[Mapping[str, float]], partition_hash: str | None = None) -> None:
-        """Take rounds in; they are written at once, or with the next ones where rounds are quick."""
-        if partition_hash is not None and partition_hash != self._partition_hash:
-            self._tags["partition_hash"] = self._partition_hash = partition_hash
-        self._take(rows)
+        """Take rounds in; they are written in the background, with the next ones where rounds are quick."""
+        self._arrived += _entries(rows)
+        self._partition_hash = partition_hash or self._partition_hash
         if self._store.outbox.due:
             self.flush()
 
     def flush(self) -> None:
-        """Write as many pending rounds as a request holds; what can't be written stays pending."""
-        self._store.outbox.send(self._write)
+        """Write in the background what came in; what can't be written stays pending."""
+        self._take()
+        self._store.outbox.post(self._write)
 
     def end(self, result: Result, folder: Path, error: str | None = None) -> None:
         """The summary, the files and the status."""
@@ -110,12 +112,12 @@ class RunLog:
         tags = {tag: value for tag, value in said.items() if value}
         final = {key: value for key, value in result.metrics.items() if key.startswith("final/")}
         summary = (_now(), result.rounds, final)
-        self._take(result.history)
+        self._arrived += _entries(result.history)
+        self._store.outbox.wait()
+        self._take()
 
         def close() -> None:
             self._write()
-            while self._pending:
-                self._write()
             self._tags.update(tags)
             self._request([summary])
             files = [*(folder / name for name in ARTIFACTS), *sorted(folder.glob("*.png"))]
@@ -129,23 +131,26 @@ class RunLog:
         else:
             self._store.outbox.owe(close)
 
-    def _take(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Rounds that are neither written nor pending."""
+    def _take(self) -> None:
+        """What came in and is neither written nor pending becomes pending."""
+        if self._partition_hash != self._tagged_hash:
+            self._tags["partition_hash"] = self._tagged_hash = self._partition_hash
         last = self._pending[-1][1] if self._pending else self._logged
-        for row in rows:
-            if row["round"] > last:
-                last = int(row["round"])
-                self._pending.append((_now(), last, dict(row)))
+        for entry in self._arrived:
+            if entry[1] > last:
+                last = entry[1]
+                self._pending.append(entry)
+        self._arrived = []
 
     def _write(self) -> None:
-        """The first pending rounds, with the pending params and tags."""
+        """All pending rounds, the first with the pending params and tags."""
         if not self.run_id:
             self._open()
-        rounds = self._fitting()
-        self._request(rounds)
-        if rounds:
+        while rounds := self._fitting():
+            self._request(rounds)
             self._logged = rounds[-1][1]
             del self._pending[: len(rounds)]
+        self._request([])
 
     def _fitting(self) -> list[_Entry]:
         """As many rounds as one request holds, at least one: a request arrives whole or not at all."""
@@ -187,6 +192,10 @@ class RunLog:
 
 def _cut(entries: list[Any], size: int) -> list[list[Any]]:
     return [entries[at : at + size] for at in range(0, len(entries), size)]
+
+
+def _entries(rows: Sequence[Mapping[str, float]]) -> list[_Entry]:
+    return [(_now(), int(row["round"]), dict(row)) for row in rows]
 
 
 def _now() -> int:

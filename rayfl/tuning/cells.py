@@ -9,6 +9,7 @@ from ray import tune
 from rayfl.bookkeeping import Book
 from rayfl.machines import Need
 from rayfl.trials import CellWork, Step
+from rayfl.tuning.deaths import reason
 from rayfl.tuning.quiet import MAX_DEATHS, StopAll, run
 from rayfl.tuning.trial import Job, trainable
 
@@ -54,7 +55,7 @@ class _Callback(tune.Callback):
             self._book.take(key, report)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._book.restart(trial.config["job"].key)
+        self._book.restart(trial.config["job"].key, reason(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._book.give_up(trial.config["job"].key, MAX_DEATHS + 1)
+        self._book.give_up(trial.config["job"].key, f"{reason(trial)}, {MAX_DEATHS + 1} times in all")

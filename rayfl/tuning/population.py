@@ -13,6 +13,7 @@ from rayfl.search.members import MemberWork, member_folder, moved
 from rayfl.search.population import Members
 from rayfl.seeding import derive, numpy_generator
 from rayfl.trials import Step
+from rayfl.tuning.deaths import reason
 from rayfl.tuning.quiet import MAX_DEATHS, StopAll, run
 from rayfl.tuning.trial import Job, trainable
 
@@ -99,7 +100,8 @@ class _Callback(tune.Callback):
         self._members.ended(int(trial.config["job"].key))
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._members.restarted(int(trial.config["job"].key))
+        self._members.restarted(int(trial.config["job"].key), reason(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._members.ended(int(trial.config["job"].key), MAX_DEATHS + 1)
+        why = f"{reason(trial)}, {MAX_DEATHS + 1} times in all"
+        self._members.ended(int(trial.config["job"].key), why)

@@ -12,6 +12,7 @@ from rayfl.search.samples import Samples
 from rayfl.search.trial import Trial
 from rayfl.search.work import SampleWork
 from rayfl.trials import Step
+from rayfl.tuning.deaths import reason
 from rayfl.tuning.quiet import MAX_DEATHS, StopAll, run
 from rayfl.tuning.schedulers import PAUSING, make_scheduler, show_earlier
 from rayfl.tuning.trial import Job, trainable
@@ -70,8 +71,9 @@ class _Drawn(Searcher):
         return {"job": Job.of(str(trial.number), cells[0], self._need(trial), start)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """A trial is through or was stopped, or (``error``) its process died too often."""
-        self._samples.ended(self._numbers[trial_id], MAX_DEATHS + 1 if error else 0)
+        """A trial is through or was stopped. Of an ``error`` the callback knows more."""
+        if not error:
+            self._samples.ended(self._numbers[trial_id])
 
     def save(self, checkpoint_path: str) -> None:
         """What was drawn is on disk already."""
@@ -96,4 +98,8 @@ class _Callback(tune.Callback):
         self._samples.took(int(trial.config["job"].key), step)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._samples.restarted(int(trial.config["job"].key))
+        self._samples.restarted(int(trial.config["job"].key), reason(trial))
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        why = f"{reason(trial)}, {MAX_DEATHS + 1} times in all"
+        self._samples.ended(int(trial.config["job"].key), why)

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from tiny_search import search
 
-from rayfl.search.members import MemberWork
+from rayfl import runs, trials
+from rayfl.search import members
+from rayfl.search.members import MemberWork, last_state
 
 
 def member(folder: Path, lr: float) -> MemberWork:
@@ -38,3 +41,24 @@ def test_of_a_state_that_was_given_it_tells_what_came_after_it(tmp_path: Path) -
     (row,) = moved.advance().reports["0-0"].rows
     moved.close()
     assert (row["round"], row["hp/algorithm.lr"]) == (2, 0.2)
+
+
+def test_a_member_that_another_process_is_at_work_on_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that Ray gave up, or whose driver died, may still write its state."""
+    monkeypatch.setattr(members, "WAIT_S", 0.0)
+    work = member(tmp_path, 0.1)
+    with runs.claim(tmp_path):
+        step = work.advance()
+        with pytest.raises(runs.Busy, match="another process is at work"):
+            last_state(tmp_path)
+    result = step.reports["0-0"].result
+    assert result is not None
+    assert (result.status, step.done) == (trials.BUSY, True)
+    again = member(tmp_path, 0.1)
+    assert again.advance().reports["0-0"].result is None
+    with pytest.raises(runs.Busy), runs.claim(tmp_path):
+        again.save(tmp_path)
+    again.close()
+    assert last_state(tmp_path) == ({"algorithm.lr": 0.1}, 1)

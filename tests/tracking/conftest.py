@@ -1,5 +1,6 @@
 """MLflow stores for the tests of this folder: files, and servers that are started once."""
 
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,6 +11,15 @@ from postgres import postgres
 from servers import WRITER, Server, free_port
 
 from rayfl import runs
+from rayfl.tracking import outbox
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round is written, or tried to be, at once, and waited for."""
+    monkeypatch.setattr(outbox, "SHARE", math.inf)
+    monkeypatch.setattr(outbox, "PAUSE_S", 0.0)
+    monkeypatch.setattr(outbox.Outbox, "post", outbox.Outbox.send)
 
 
 @pytest.fixture

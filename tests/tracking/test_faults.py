@@ -1,6 +1,5 @@
 """Stores that are locked, read-only, full or gone: training goes on, and what is missing arrives later."""
 
-import math
 import os
 import resource
 import shutil
@@ -19,17 +18,11 @@ from small_run import At, config, sql, whole
 from rayfl import runs
 from rayfl.errors import UserError
 from rayfl.experiment import Result
-from rayfl.tracking import address, outbox
+from rayfl.tracking import address
 from rayfl.tracking.client import library
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("eager")]
 Log = pytest.LogCaptureFixture
-
-
-@pytest.fixture(autouse=True)
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every round is written, or tried to be, at once."""
-    monkeypatch.setattr(outbox, "SHARE", math.inf)
 
 
 class Lock:
@@ -180,7 +173,8 @@ from rayfl import runs, tracking
 from rayfl.tracking import outbox
 sys.path.append(sys.argv[1])
 from small_run import config
-outbox.SHARE = float("inf")
+outbox.PAUSE_S = 0.0
+outbox.Outbox.post = outbox.Outbox.send
 moment, write = sys.argv[3], tracking.RunLog._write
 
 def die(*_):

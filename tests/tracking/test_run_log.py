@@ -2,13 +2,15 @@
 
 import dataclasses
 import math
+import threading
 from pathlib import Path
 
 import pytest
-from small_run import At, config, sql, stop
+from small_run import At, config, sql, stop, whole
 
 from rayfl import runs, tracking
 from rayfl.tracking import outbox
+from rayfl.tracking.client import library
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +80,7 @@ def test_what_is_not_a_number_is_said_in_words(out: Path) -> None:
     log.rows([{"round": 0, "comm/total_bytes": 0.0, "acc@1 (%)": 3.0, "a//b": 4.0, "é": 5.0}])
     log.rows([{"round": 1, "comm/total_bytes": 0.0, "global/test_loss": math.inf, "x" * 300: math.nan}])
     log.flush()
+    log._store.outbox.wait()
     metrics = dict(sql(out / "mlflow.db", "select key, value from metrics"))
     assert metrics == {"comm/total_bytes": 0.0, "acc_1 ___": 3.0, "a/b": 4.0, "é": 5.0}
     tags = dict(sql(out / "mlflow.db", "select key, value from tags"))
@@ -92,6 +95,7 @@ def test_a_long_value_is_cut_where_it_must_and_whole_in_the_artifact(out: Path) 
     assert params["data.root"].endswith("…")
     store = tracking.prepare(f"sqlite:///{out}/mlflow.db", "rayfl", out / "mlartifacts")
     tracking.RunLog(store, long).flush()
+    store.outbox.wait()
     kept = sql(out / "mlflow.db", "select value from params where key = 'data.root'")
     assert kept == [(params["data.root"],)]
 
@@ -106,7 +110,7 @@ def test_rounds_of_many_metrics_are_never_torn_in_two(
     requests: list[list[tuple[str, int]]] = []
 
     def log_batch(run_id: str, points: list[object], *rest: object, **how: object) -> None:
-        if log._pending and log._pending[0][1] == 3 and not again:
+        if log._pending and log._pending[0][1] == 2 and not again:
             raise OSError("gone")
         requests.append([(point.key, point.step) for point in points])  # type: ignore[attr-defined]
 
@@ -116,12 +120,13 @@ def test_rounds_of_many_metrics_are_never_torn_in_two(
         {"round": t, "comm/total_bytes": 1.0, **{f"client/{i}": float(i) for i in range(metrics)}}
         for t in range(5)
     ]
-    log._take(rows)
+    log.rows(rows)
+    log._store.outbox.wait()
+    assert log._store.outbox.away
+    assert {step for request in requests for _, step in request} == {0, 1}
+    again.append(True)
     log.flush()
-    assert {step for request in requests for _, step in request} == ({0, 1} if metrics == 300 else {0})
-    while log._pending:
-        log._store.outbox.send(log._write, insist=True)
-        again += [True] * log._store.outbox.away
+    log._store.outbox.wait()
     assert all(len(request) <= 800 for request in requests)
     points = [point for request in requests for point in request]
     assert len(points) == len(set(points)) == 5 * (metrics + 1)
@@ -131,11 +136,27 @@ def test_rounds_of_many_metrics_are_never_torn_in_two(
         seen |= {step for key, step in request if key == "comm/total_bytes"}
 
 
+def test_a_store_that_is_slow_is_not_waited_for(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that began in round 1 arrives after round 4: rounds go on meanwhile, and none gets lost."""
+    with library() as mlflow:
+        client = mlflow.MlflowClient
+    log_batch, opened, arrived = client.log_batch, threading.Event(), []
+
+    def slow(*request: object, **how: object) -> None:
+        arrived.append(opened.wait(30))
+        log_batch(*request, **how)
+
+    monkeypatch.setattr(client, "log_batch", slow)
+    result = runs.execute(config(), out, observers=[At(round_4=opened.set)])
+    assert set(arrived) == {True}
+    assert whole(client(f"sqlite:///{out}/mlflow.db"), result)
+
+
+@pytest.mark.usefixtures("eager")
 def test_trouble_with_the_store_is_said_once_and_stops_nothing(
     out: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = new_log(out)
-    monkeypatch.setattr(outbox, "SHARE", math.inf)
     with monkeypatch.context() as patch:
         patch.setattr(log._store.client, "log_batch", lambda *a, **k: 1 / 0)
         for t in range(4):
