@@ -65,7 +65,7 @@ def cnn(config: ModelConfig, input_shape: Shape, num_classes: int) -> Backbone:
 
 
 def convnet(config: ModelConfig, input_shape: Shape, num_classes: int) -> Backbone:
-    """Four 3x3 convolutions and one linear layer, 38 k weights on MNIST: enough stages for three tiers to have
+    """Four 3x3 convolutions and one linear layer, 38 k weights on MNIST: stages enough for three tiers to have
     some of their own; no paper's model."""
     channels = input_shape[0]
     at_least(8, input_shape, config)
