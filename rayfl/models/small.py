@@ -65,8 +65,7 @@ def cnn(config: ModelConfig, input_shape: Shape, num_classes: int) -> Backbone:
 
 
 def convnet(config: ModelConfig, input_shape: Shape, num_classes: int) -> Backbone:
-    """Four 3x3 convolutions and one linear layer, 38 k weights on MNIST, to be cut into three tiers; no paper's
-    model."""
+    """Four 3x3 convolutions and a linear layer, 38 k weights on MNIST, for three tiers; no paper's model."""
     channels = input_shape[0]
     at_least(8, input_shape, config)
     c1, c2, c3, c4 = (scaled(count, config) for count in (16, 32, 32, 64))
