@@ -12,9 +12,16 @@ _NO_LIMIT = 1 << 60
 
 
 def num_cpus() -> int:
-    """CPUs that this process can keep busy: those it may run on, but no more than its cgroup's quota."""
-    allowed, quota = len(os.sched_getaffinity(0)), cpu_quota()
-    return allowed if quota is None else max(1, min(allowed, math.floor(quota)))
+    """CPUs that this process may keep busy: those it can run on, but no more than its cgroup's quota and what
+    Slurm gave its job."""
+    limits = [len(os.sched_getaffinity(0)), cpu_quota(), slurm_cpus()]
+    return max(1, min(math.floor(limit) for limit in limits if limit is not None))
+
+
+def slurm_cpus() -> int | None:
+    """CPUs of this node that Slurm gave the job, which it may not enforce; None outside of one."""
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return int(given) if given.isdecimal() else None
 
 
 def cpu_quota() -> float | None:

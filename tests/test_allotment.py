@@ -14,6 +14,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(allotment, "_MEMBERSHIP", tmp_path / "cgroup")
     monkeypatch.setattr(allotment, "_CGROUPS", tmp_path / "fs")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
     return tmp_path
 
 
@@ -62,6 +63,13 @@ def test_cpus(tree: Path, membership: str, files: Mapping[str, str], quota: floa
 def test_memory(tree: Path, membership: str, files: Mapping[str, str], limit: int | None) -> None:
     put(tree, membership, files)
     assert allotment.memory_limit() == limit
+
+
+@pytest.mark.parametrize(("given", "cpus"), [("2", 2), ("16", 8), ("", 8), ("2(x3)", 8)])
+def test_what_slurm_gave(given: str, cpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many CPUs the process could run on."""
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", given)
+    assert allotment.num_cpus() == cpus
 
 
 def test_a_system_without_cgroups_has_no_limits() -> None:
