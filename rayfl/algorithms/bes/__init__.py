@@ -1,0 +1,1 @@
+"""The parts of BESplit, each small enough to be tested alone."""
