@@ -129,18 +129,24 @@ def test_evidence_for_the_true_class_lowers_the_loss(loss: Any) -> None:
 
 
 def test_a_sample_without_evidence_learns_by_the_correction_alone() -> None:
-    """Vacuity is 1 there, and isn't differentiated."""
     dead = torch.full((1, 4), -1.0, dtype=torch.float64, requires_grad=True)
     for correct, expected in ((False, 0.0), (True, -1.0)):
         config = bare("digamma", act="relu", correct_evidence=correct)
         slopes = torch.autograd.grad(losses(dead, torch.tensor([2]), 1, config).sum(), dead)[0]
         assert slopes.tolist() == [[0.0, 0.0, expected, 0.0]]
-    half = torch.tensor([[4.0, 0.0, -1.0, 0.0]], dtype=torch.float64)
-    with_it, without = (
-        losses(half, torch.tensor([2]), 1, bare("digamma", act="relu", correct_evidence=on)).item()
-        for on in (True, False)
-    )
-    assert with_it - without == pytest.approx(4 / 8 * 1.0, abs=1e-12)
+
+
+def test_the_correction_fades_with_evidence() -> None:
+    """It adds minus vacuity, here 4 / 8, times the true class's logit; vacuity counts as a constant."""
+    found = []
+    for correct in (True, False):
+        some = torch.tensor([[3.0, 0.5, 0.5, 0.0]], dtype=torch.float64, requires_grad=True)
+        config = bare("digamma", act="relu", correct_evidence=correct)
+        loss = losses(some, torch.tensor([2]), 1, config).sum()
+        found.append((loss.item(), torch.autograd.grad(loss, some)[0]))
+    (corrected, its_slopes), (plain, slopes) = found
+    assert corrected - plain == pytest.approx(-4 / 8 * 0.5, abs=1e-12)
+    assert (its_slopes - slopes).tolist()[0] == pytest.approx([0, 0, -4 / 8, 0], abs=1e-12)
 
 
 def test_float32_logits_lose_nothing_on_the_way() -> None:

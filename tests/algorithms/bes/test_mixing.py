@@ -37,6 +37,8 @@ def test_class_by_class_nothing_is_better(cap: float, tie: Any) -> None:
     assert rho.min() >= 0
     assert rho.max() <= cap
     found = by_class(d_i, d_j, w_i, w_j, rho)
+    joint = joint_bias(*exchanged(d_i, d_j, rho), w_i, w_j)
+    assert np.allclose(joint, found.sum(1), rtol=0, atol=1e-12)
     complementary = d_i * d_j < 0
     for other in GRID[cap >= GRID]:
         better = by_class(d_i, d_j, w_i, w_j, other) < found - 1e-12
