@@ -69,7 +69,10 @@ class Record:
         return cls(matrix, zeros, zeros, zeros, zeros, 0.0, num_samples, 0)
 
     def update(self, sums: ClassSums, eta: float, t: int) -> None:
-        """Move the averages by ``eta`` towards the means of a batch or a round; absent classes stay."""
+        """Move the averages by ``eta`` towards the means of a batch or a round; absent classes stay.
+
+        ``sums`` are on the device of the record and of one sample at least.
+        """
         present = sums.counts > 0
         counts = sums.counts.clamp(min=1)
         rate = torch.where(present, eta, 0.0).to(self.weight)

@@ -78,14 +78,13 @@ def test_centred_relations_see_what_a_common_part_hides() -> None:
 
 
 @pytest.mark.parametrize("kind", RELATIONS)
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, 13])
 def test_features_that_are_alike_have_no_loss_and_finite_gradients(kind: Any, count: int) -> None:
-    """A single sample, or dead units; in float32, whose mean of equal numbers may be another one."""
-    config = DistillationConfig(feature=kind)
+    """A single sample, or dead units. In float32 the mean of 13 times 0.1 is another number, not so of 0.5."""
     alike = torch.full((count, 4), 0.1, requires_grad=True)
-    loss = relation_loss(torch.full((count, 2), 0.7), alike, config)
+    loss = relation_loss(torch.full((count, 2), 0.5), alike, DistillationConfig(feature=kind))
     loss.backward()
-    assert loss.item() == 0
+    assert loss.item() < 1e-12
     assert alike.grad is not None
     assert alike.grad.isfinite().all()
 
