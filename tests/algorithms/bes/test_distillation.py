@@ -80,7 +80,7 @@ def test_centred_relations_see_what_a_common_part_hides() -> None:
 @pytest.mark.parametrize("kind", RELATIONS)
 @pytest.mark.parametrize("count", [1, 13])
 def test_features_that_are_alike_have_no_loss_and_finite_gradients(kind: Any, count: int) -> None:
-    """A single sample, or dead units. In float32 the mean of 13 times 0.1 is another number, not so of 0.5."""
+    """A single sample, or dead units. In float32 the mean of 13 times 0.1 is not 0.1, that of 0.5 is."""
     alike = torch.full((count, 4), 0.1, requires_grad=True)
     loss = relation_loss(torch.full((count, 2), 0.5), alike, DistillationConfig(feature=kind))
     loss.backward()
