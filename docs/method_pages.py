@@ -123,8 +123,14 @@ def settings(config: type, names: Sequence[str]) -> str:
     rows = [
         [f"`{name}`", checking._wanted(hints[name]), f"`{as_yaml(defaults[name])}`", meanings[name]]
         for name in names
+        if not dataclasses.is_dataclass(hints[name])
     ]
-    return table(["setting", "value", "default", "meaning"], rows)
+    parts = [table(["setting", "value", "default", "meaning"], rows)]
+    for name in names:
+        if dataclasses.is_dataclass(hints[name]):
+            inner = [field.name for field in dataclasses.fields(hints[name])]
+            parts += [f"Of `{name}`. {meanings[name]}", settings(hints[name], inner)]
+    return "\n\n".join(parts)
 
 
 def field_docstrings(config: type) -> Mapping[str, str]:

@@ -236,15 +236,20 @@ class Experiment:
                 versions = self.algorithm.versions(self.round)
                 shares = [share for share, _ in versions]
                 parcels = [self._evaluators.score(*parts) for _, parts in versions]
+            beside = self.algorithm.beside(self.round)
             self.fleet.settle()
             scores = [self.fleet.gather(parcel) for parcel in parcels]
+            others = {name: self.fleet.gather(parcel) for name, parcel in beside.items()}
         of_models = metrics.of_personal_models if self.personal else metrics.of_global_model
         found = [of_models(each, self.data, self._dangerous) for each in scores]
         self.tables = found[shares.index(max(shares))][1]
-        if len(found) == 1:
-            return found[0][0]
-        pairs = list(zip(shares, [row for row, _ in found], strict=True))
-        return {name: sum(share * row[name] for share, row in pairs) for name in found[0][0]}
+        row = found[0][0]
+        if len(found) > 1:
+            pairs = list(zip(shares, [each for each, _ in found], strict=True))
+            row = {name: sum(share * each[name] for share, each in pairs) for name in row}
+        for name, each in others.items():
+            row.update(metrics.of_models_beside(name, each, self.data, self._dangerous))
+        return row
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The global model: state-dict entries, those of personal parts named ``client<i>/...``."""

@@ -1,6 +1,8 @@
 """Pictures of a run's rounds, drawn from its rows: a method names those it wants."""
 
 import io
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +51,37 @@ class ByClient:
         seen = sorted({value for row in table for value in row if value == value})
         counted = len(seen) <= MOST_NAMED and all(float(value).is_integer() for value in seen)
         figure.colorbar(image, ax=axes, ticks=seen if counted else None)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Clients on a circle; a line joins i to j where ``<name>/client<i>`` was j, thicker the more rounds."""
+
+    name: str
+    title: str
+
+    def draw(self, figure: Any, history: History) -> None:
+        prefix = f"{self.name}/client"
+        met = Counter(
+            tuple(sorted((int(key.removeprefix(prefix)), int(value))))
+            for row in history
+            for key, value in row.items()
+            if key.startswith(prefix)
+        )
+        axes = figure.subplots()
+        axes.set(title=self.title, aspect="equal")
+        axes.axis("off")
+        clients = sorted({client for pair in met for client in pair})
+        angles = [2 * math.pi * i / max(len(clients), 1) for i in range(len(clients))]
+        place = {i: (math.sin(a), math.cos(a)) for i, a in zip(clients, angles, strict=True)}
+        # A pair is told by both, but for one that was left alone later.
+        for (i, j), count in sorted(met.items()):
+            share = count / max(met.values())
+            axes.plot(*zip(place[i], place[j], strict=True), color="C0", alpha=share, linewidth=4 * share)
+        for i, (x, y) in place.items():
+            axes.plot(x, y, "o", color="C1", markersize=3 if len(place) > MOST_NAMED else 12)
+            if len(place) <= MOST_NAMED:
+                axes.text(x, y, str(i), ha="center", va="center", fontsize=7)
 
 
 @dataclass(frozen=True)

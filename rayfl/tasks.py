@@ -24,6 +24,10 @@ class Score:
     loss: float
     """Sum of the loss over the rows."""
 
+    def __len__(self) -> int:
+        """How many rows."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassScore(Score):
@@ -36,6 +40,9 @@ class ClassScore(Score):
     confidences: Tensor
     """[n] float32, the probability given to the prediction."""
 
+    def __len__(self) -> int:
+        return len(self.predictions)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaskScore(Score):
@@ -47,6 +54,9 @@ class MaskScore(Score):
     """[n, F] int64, pixels that were called the class."""
     actual: Tensor
     """[n, F] int64, pixels of the class."""
+
+    def __len__(self) -> int:
+        return len(self.actual)
 
 
 AnyScore = TypeVar("AnyScore", bound=Score)

@@ -54,6 +54,7 @@ def scores(federation: tiny.Federation) -> list[Any]:
         if not algorithm.is_personal(algorithm.config):
             evaluators, versions = fleet.group("evaluator"), algorithm.versions(federation.t)
             found += [fleet.gather(evaluators.score(*parts)) for _, parts in versions]
+        found += [fleet.gather(parcel) for parcel in algorithm.beside(federation.t).values()]
         fleet.settle()
     return [
         [(i, part.predictions.tolist(), part.loss) for i, pair in sorted(group.items()) for part in pair]

@@ -3,6 +3,7 @@
 import importlib
 
 from rayfl.algorithms.base import Algorithm
+from rayfl.algorithms.besplit import BESplit
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.fedproto import FedProto
 from rayfl.algorithms.fedprox import FedProx
@@ -33,6 +34,7 @@ FAMILIES: dict[str, dict[str, type[Algorithm]]] = {
         "splitfed_joint": SplitFedJoint,
         "mergesfl": MergeSFL,
         "fedsga": FedSGA,
+        "besplit": BESplit,
     },
     "hierarchical split": {"hsfl": HSFL, "hsfl_cl": HSFLCL, "hsfp": HSFP},
 }
@@ -40,6 +42,7 @@ COMING = frozenset(
     (
         *("fedbabu", "fedgh", "fedas", "fedmut", "mu_splitfed", "multisfl"),
         *("fedgen", "feddf", "heterosfl"),
+        *("feddyn", "fed_moe", "fedrdn", "favd", "parallelsfl", "hasfl"),
     )
 )
 """Methods of the papers' tables that rayfl doesn't have yet: sweeps pass them by."""

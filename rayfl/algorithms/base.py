@@ -28,6 +28,8 @@ class Algorithm:
 
     personal: ClassVar[bool] = False
     """Whether each client has its own version of the model, so that scoring goes by clients."""
+    fixed_traffic: ClassVar[bool] = False
+    """Whether what is sent follows no value of a tensor, though the method looks at some."""
     pictures: ClassVar[Mapping[str, Picture]] = {}
     """Drawn when a run ends, by name."""
 
@@ -81,6 +83,14 @@ class Algorithm:
     def personal_model(self, t: int) -> tuple[Parcel, ...]:
         """What clients need to score their own versions of the model."""
         return self.global_model(t)
+
+    def beside(self, t: int) -> Mapping[str, Parcel]:
+        """What clients score beside the model after round ``t``, by the first part of its metrics' names.
+
+        Pairs of scores on all test rows and on the client's own, as ``Client.score`` gives them; either may
+        be of no rows.
+        """
+        return {}
 
     def client_blocks(self, client: int) -> Sequence[str] | None:
         """The blocks that a client ran in the last round; None for all that it holds."""

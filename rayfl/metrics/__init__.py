@@ -13,7 +13,7 @@ from rayfl.metrics.classification import (
     recalls,
 )
 from rayfl.metrics.clients import over_clients
-from rayfl.metrics.rows import Tables, of_global_model, of_personal_models
+from rayfl.metrics.rows import Tables, of_global_model, of_models_beside, of_personal_models
 from rayfl.metrics.segmentation import dice_by_image, iou_by_image
 from rayfl.metrics.summary import final
 
@@ -29,6 +29,7 @@ __all__ = [
     "iou_by_image",
     "macro_f1",
     "of_global_model",
+    "of_models_beside",
     "of_personal_models",
     "over_clients",
     "recalls",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rayfl.data import FederatedData
+from rayfl.data import Dataset, FederatedData
 from rayfl.metrics.classification import Ints, confusion_matrix, of_classes
 from rayfl.metrics.clients import over_clients
 from rayfl.metrics.segmentation import dice_by_image, of_masks
@@ -49,11 +49,33 @@ def of_personal_models(
         name, each = _headline(on_own, labels[data.client_test_indices[client]])
         if len(each):
             own[client] = float(each.mean())
-    keys = dict.fromkeys(key for row in everywhere.values() for key in row)
-    row = {key: float(np.mean([row[key] for row in everywhere.values() if key in row])) for key in keys}
+    row = _means(list(everywhere.values()))
     row.update(over_clients(list(own.values()), name))
     on_all_rows = {client: found[f"global/test_{name}"] for client, found in everywhere.items()}
     return row, {"clients": _clients(data, {name: own, f"{name} on all test rows": on_all_rows})}
+
+
+def of_models_beside(
+    name: str, scores: Scores, data: FederatedData, dangerous: Sequence[int] = ()
+) -> dict[str, float]:
+    """Of one more model per client: ``<name>/global_...``, on all test rows and averaged over clients, and
+    ``<name>/local_...``, on the clients' own rows taken together. Without rows there is neither."""
+    test, rows = data.test, data.client_test_indices
+    everywhere = [
+        _found(on_all, test.labels, test, dangerous) for on_all, _ in scores.values() if len(on_all)
+    ]
+    row = {f"{name}/global_{key}": value for key, value in _means(everywhere).items()}
+    own = {client: on_own for client, (_, on_own) in scores.items() if len(on_own)}
+    if own:
+        labels = np.concatenate([test.labels[rows[client]] for client in own])
+        together = _found(join(list(own.values())), labels, test, dangerous)
+        row.update({f"{name}/local_{key}": value for key, value in together.items()})
+    return {key: value for key, value in row.items() if "recall/" not in key}
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
 
 
 def _headline(score: Score, labels: Ints) -> tuple[str, npt.NDArray[Any]]:
@@ -66,15 +88,20 @@ def _headline(score: Score, labels: Ints) -> tuple[str, npt.NDArray[Any]]:
 
 def _row(score: Score, data: FederatedData, dangerous: Sequence[int]) -> dict[str, float]:
     """``global/test_...`` of a score on all test rows."""
-    test = data.test
-    name, each = _headline(score, test.labels)
-    found = {name: float(each.mean()), "loss": score.loss / len(test)}
+    found = _found(score, data.test.labels, data.test, dangerous)
+    return {f"global/test_{key}": value for key, value in found.items()}
+
+
+def _found(score: Score, labels: Ints, test: Dataset, dangerous: Sequence[int]) -> dict[str, float]:
+    """The metrics of a score on test rows with these labels."""
+    name, each = _headline(score, labels)
+    found = {name: float(each.mean()), "loss": score.loss / len(labels)}
     if isinstance(score, MaskScore):
         found.update(of_masks(score))
     elif isinstance(score, ClassScore):
         names = test.class_names or [str(k) for k in range(test.num_classes)]
-        found.update(of_classes(score, test.labels, names, dangerous))
-    return {f"global/test_{key}": value for key, value in found.items()}
+        found.update(of_classes(score, labels, names, dangerous))
+    return found
 
 
 def _clients(data: FederatedData, columns: Mapping[str, Mapping[int, float]]) -> list[list[Any]]:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from rayfl.algorithms.splitfed_v1 import SplitConfig
 from rayfl.errors import UserError
 
 
@@ -64,8 +65,6 @@ class ContributionConfig:
     """How much epistemic uncertainty counts in it."""
     sharp: Annotated[float, Ge(0)] = 1.0
     """Exponent of concentration times penalty."""
-    size_exp: Annotated[float, Ge(0)] = 0.0
-    """Exponent of the number of samples; 0 for none, 1 as in FedAvg."""
     w_min: Annotated[float, Gt(0), Le(1)] = 1e-3
     """Least score, as a share of the largest."""
     w_ema: Annotated[float, Ge(0), Lt(1)] = 0.0
@@ -74,8 +73,20 @@ class ContributionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PairingConfig:
-    """Biased client calibration (BCC): who pairs, and how much is exchanged."""
+    """Bias-compensated collaboration (BCC): who pairs, how much is exchanged, and how."""
 
+    mode: Literal["loss_mix", "swap", "feature_mixup", "off"] = "loss_mix"
+    """Each sample counts to both server-side models, 1 - rho and rho; to either one, by lot; features of the
+    same class are mixed (labels aren't); or nobody pairs."""
+    match_scope: Literal["step", "round"] = "step"
+    """Pair those whose batches are there at a step, or once per round: then a client whose partner has no
+    batch left goes on alone."""
+    warmup: Annotated[int, Ge(0)] = 1
+    """First rounds without pairs; in the first one nothing is known."""
+    bn: Literal["joint", "separate"] = "joint"
+    """Whether a server-side model passes own and borrowed samples in one batch or in two."""
+    scale: bool = True
+    """Weigh borrowed samples by the ratio of the two batches' sizes."""
     rho_mode: Literal["classwise", "scalar"] = "classwise"
     """A fraction for each class, or one for all."""
     rho_max: Annotated[float, Ge(0), Le(1)] = 0.5
@@ -99,6 +110,15 @@ class PairingConfig:
 class DistillationConfig:
     """Dual-teacher distillation (DTD) of a client's auxiliary model."""
 
+    on: bool = True
+    """Whether clients have one. It changes no bit of the global model."""
+    aux_pool: Literal["4x4", "gap"] = "4x4"
+    """Its features: means over a grid of cells of the client-side model's last maps, or over whole maps."""
+    teacher: Literal["global_frozen", "current"] = "global_frozen"
+    """Whose evidence it learns from: of the round's first server-side model, or of the client's replica as it
+    is, which costs no pass of its own."""
+    wa_sync: Literal["none", "fedavg"] = "none"
+    """Whether auxiliary models stay with their clients or are averaged like client-side models."""
     lambda_c: Annotated[float, Ge(0)] = 0.2
     """Weight of the feature teacher, the client-side model."""
     lambda_g: Annotated[float, Ge(0)] = 0.3
@@ -117,6 +137,11 @@ class DistillationConfig:
     tau: Annotated[float, Gt(0)] = 5.0
     """Temperature of both evidences."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether anybody learns from the evidence teacher."""
+        return self.on and self.lambda_g > 0
+
     def __post_init__(self) -> None:
         """Raises UserError where the teachers leave nothing."""
         if self.combine == "convex" and self.lambda_c + self.lambda_g > 1:
@@ -124,3 +149,25 @@ class DistillationConfig:
                 f"algorithm.dtd.combine=convex wants lambda_c + lambda_g of at most 1, they are "
                 f"{self.lambda_c} and {self.lambda_g}: lower them, or set combine=additive"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BESConfig(SplitConfig):
+    """Knobs of evidential aggregation, calibration by pairs, and local auxiliary models."""
+
+    loss: Literal["edl", "ce"] = "edl"
+    """Evidential loss, or softmax cross-entropy of the same logits."""
+    evidence: EvidenceConfig = EvidenceConfig()
+    """The head."""
+    csr: RecordConfig = RecordConfig()
+    """Client state records."""
+    ea: ContributionConfig = ContributionConfig()
+    """Weights of the averages."""
+    bcc: PairingConfig = PairingConfig()
+    """Pairs."""
+    dtd: DistillationConfig = DistillationConfig()
+    """Auxiliary models."""
+    a_eval: Literal["local", "global", "both"] = "both"
+    """Score auxiliary models on their clients' own test rows, on all, or on both."""
+    weights: Literal["size", "batch", "uniform"] = "uniform"
+    """What a participant's share of an average goes by beside its evidence."""

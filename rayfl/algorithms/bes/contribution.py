@@ -43,7 +43,8 @@ def concentration(record: Record, config: ContributionConfig) -> float:
 
 def penalty(record: Record, config: ContributionConfig) -> float:
     """R_k, less the more uncertain: in (0, 1] but for ``fedevi``, where epistemic uncertainty adds."""
-    num_observed = int(record.observed.sum())
+    # Where tensors have no content (``rayfl cost``) no class was seen.
+    num_observed = max(int(record.observed.sum()), 1)
     aleatoric, epistemic = (float(values.sum()) / num_observed for values in record.uncertainties())
     g_a = 0.0 if config.ablate == "no_aleatoric" else config.g_a
     g_e = 0.0 if config.ablate == "no_epistemic" else config.g_e
@@ -57,10 +58,10 @@ def penalty(record: Record, config: ContributionConfig) -> float:
 
 
 def score(record: Record, config: ContributionConfig) -> float:
-    """s_k = n_k^size_exp (EC_k R_k)^sharp, not less than 0."""
+    """s_k = (EC_k R_k)^sharp, not less than 0."""
     ec = 1.0 if config.ablate == "no_concentration" else concentration(record, config)
     sure = 1.0 if config.ablate == "no_penalty" else penalty(record, config)
-    return float(record.num_samples**config.size_exp * (ec * sure) ** config.sharp)
+    return float((ec * sure) ** config.sharp)
 
 
 def masses(

@@ -96,9 +96,9 @@ def test_penalty_at_its_ends(how: Any) -> None:
 
 
 def test_score_and_what_is_left_out() -> None:
-    config = ContributionConfig(sharp=2, size_exp=0.5)
+    config = ContributionConfig(sharp=2)
     ec, sure = concentration(record(), config), penalty(record(), config)
-    assert score(record(num_samples=9), config) == pytest.approx(3 * (ec * sure) ** 2)
+    assert score(record(), config) == pytest.approx((ec * sure) ** 2)
     assert score(record(), ContributionConfig(ablate="no_concentration")) == pytest.approx(sure)
     assert score(record(), ContributionConfig(ablate="no_penalty")) == pytest.approx(ec)
 
