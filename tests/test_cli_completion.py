@@ -2,8 +2,8 @@
 
 # ruff: noqa: F811 (a fixture that is imported)
 
-import shutil
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
