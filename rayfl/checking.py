@@ -65,7 +65,7 @@ def check(nested: Mapping[str, Any], method: type[Algorithm]) -> ExperimentConfi
             continue
         try:
             # JSON, because strict JSON takes lists for tuples and keys for dataclasses, but no 3.0 for 3.
-            text = json.dumps(_without_empty(nested[section], hint))
+            text = json.dumps(_as_meant(nested[section], hint))
             values[section] = _adapter(hint).validate_json(text, strict=True)
         except ValidationError as error:
             for detail in error.errors():
@@ -166,13 +166,16 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint)
 
 
-def _without_empty(value: Any, hint: Any) -> Any:
-    """A section without entries, which YAML reads as null, is a section of defaults."""
+def _as_meant(value: Any, hint: Any) -> Any:
+    """A section without entries, which YAML reads as null, is a section of defaults; the word off, which it
+    reads as false, is that word where it is one of several."""
+    if value is False and get_origin(hint) is Literal and "off" in get_args(hint):
+        return "off"
     if not (dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping)):
         return value
     inner = _hints(hint)
     return {
-        key: _without_empty(item, inner[key])
+        key: _as_meant(item, inner[key])
         for key, item in value.items()
         if not (item is None and dataclasses.is_dataclass(inner[key]))
     }

@@ -90,7 +90,7 @@ def test_clipping_each_side_breaks_the_identity() -> None:
 
 
 ONE_CLIENT = ["fedavg", "fedprox", "hierfl", "sl", "splitfed_v1", "splitfed_v2", "splitfed_v3",
-              "splitfed_u", "splitfed_joint", "mergesfl", "hsfl"]  # fmt: skip
+              "splitfed_u", "splitfed_joint", "mergesfl", "besplit", "hsfl"]  # fmt: skip
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
@@ -98,7 +98,7 @@ ONE_CLIENT = ["fedavg", "fedprox", "hierfl", "sl", "splitfed_v1", "splitfed_v2",
 @pytest.mark.parametrize("method", ONE_CLIENT)
 def test_one_client_is_central_training(method: str, model: str, optimizer: str) -> None:
     """With one client every method is central training, its optimiser renewed each round."""
-    extra: dict[str, Any] = {"mu": 0.0} if method == "fedprox" else {}
+    extra: dict[str, Any] = {"fedprox": {"mu": 0.0}, "besplit": {"loss": "ce"}}.get(method, {})
     plan = tiny.blueprint(method, (11,), model, **{"drop_last": True, **OPTIMIZERS[optimizer], **extra})
     central = tiny.initial(plan)
     for t in (1, 2):

@@ -240,6 +240,14 @@ def test_files_that_can_not_be_read(tmp_path: Path) -> None:
     assert "rayfl sweep" in refusal(source=SWEEP)
 
 
+def test_off_is_a_word_where_it_is_one_of_several() -> None:
+    """YAML reads it as false, which it stays elsewhere."""
+    off = ["algorithm.bcc.mode=off", "algorithm.dtd.enabled=off"]
+    found = load_experiment("besplit.digits", off).algorithm
+    assert (found.bcc.mode, found.dtd.enabled) == ("off", False)  # type: ignore[attr-defined]
+    assert "must be one of 4x4, gap" in refusal("algorithm.dtd.aux_pool=off", source="besplit.digits")
+
+
 def test_a_users_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_method_of_a_test.py").write_text(
         "from dataclasses import dataclass\nfrom rayfl.algorithms.fedavg import FedAvg\n\n\n"

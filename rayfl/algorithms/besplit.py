@@ -67,7 +67,7 @@ class BESplit(Algorithm):
     @classmethod
     def cut(cls, config: Config, model: nn.Sequential) -> dict[str, nn.Sequential]:
         client, main = auxiliary.parts(config, model)
-        own = {"auxiliary": auxiliary.auxiliary(model, client)} if config.dtd.on else {}
+        own = {"auxiliary": auxiliary.auxiliary(model, client)} if config.dtd.enabled else {}
         return {"client": client, "main": main, **own}
 
     def round(self, t: int) -> None:
@@ -89,7 +89,7 @@ class BESplit(Algorithm):
     @property
     def synced(self) -> bool:
         """Whether auxiliary models are averaged too."""
-        return self.config.dtd.on and self.config.dtd.wa_sync == "fedavg"
+        return bool(self.config.dtd.enabled and self.config.dtd.wa_sync == "fedavg")
 
     def global_model(self, t: int) -> tuple[Parcel, ...]:
         return self.fed.weights(), self.main.weights()
@@ -99,7 +99,7 @@ class BESplit(Algorithm):
         return self.fed.weights(), self.main.personal_weights(everybody, self.main.weights())
 
     def beside(self, t: int) -> dict[str, Parcel]:
-        if not self.config.dtd.on:
+        if not self.config.dtd.enabled:
             return {}
         average = (self.fed.auxiliary(),) if self.synced else ()
         return {"auxiliary": self.clients.score_auxiliary(*average)}

@@ -14,8 +14,9 @@ def final(history: History, targets: Sequence[float]) -> dict[str, float]:
 
     The names are those of the task's headline metric, here accuracy. ``last10_accuracy`` is the mean over
     the last ten evaluated rounds after round 0; the best round is chosen on the test set, so it is an
-    optimistic number. ``rounds_to``, ``bytes_to`` and ``time_to`` a target are those of the first evaluated
-    round that reaches it.
+    optimistic number. Models that are scored beside have such a mean, called as their metric is
+    (``last10_auxiliary_local_accuracy``). ``rounds_to``, ``bytes_to`` and ``time_to`` a target are those of
+    the first evaluated round that reaches it.
     """
     scored = [(row, *found) for row in history if (found := headline(row)) is not None]
     scored = [entry for entry in scored if entry[0]["round"] > 0] or scored
@@ -29,6 +30,10 @@ def final(history: History, targets: Sequence[float]) -> dict[str, float]:
         f"final/best_{name}": values[best],
         "final/best_round": float(scored[best][0]["round"]),
     }
+    for key in scored[-1][0]:
+        if key.endswith((f"/local_{name}", f"/global_{name}")):
+            beside = [row[key] for row, _, _ in scored[-10:]]
+            result[f"final/last10_{key.replace('/', '_')}"] = float(np.mean(beside))
     for target in targets:
         reached = next((row for row, _, value in scored if value >= target), None)
         if reached is not None:

@@ -75,9 +75,7 @@ def cells_frame(
         row["rounds"] = 0 if found is None else found.result.rounds
         row.update({key: metrics.get(key, math.nan) for key in first})
         row["comm/total_bytes"] = metrics.get("comm/total_bytes", math.nan)
-        row.update(
-            {key: value for key, value in metrics.items() if key.startswith("final/") and "_to_" in key}
-        )
+        row.update({key: value for key, value in metrics.items() if key.startswith("final/")})
         row["run_id"] = None if found is None else found.result.run_id
         row["weights_sha256"] = "" if found is None else found.result.weights_sha256
         row["cell_hash"] = config.cell_hash

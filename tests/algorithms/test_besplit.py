@@ -23,7 +23,7 @@ from rayfl.messages import Gradient, SmashedBatch
 
 NO_EA = ContributionConfig(ablate="off")
 NO_BCC = PairingConfig(mode="off")
-NO_DTD = DistillationConfig(on=False)
+NO_DTD = DistillationConfig(enabled=False)
 PLAIN: dict[str, Any] = {"ea": NO_EA, "bcc": NO_BCC, "dtd": NO_DTD}
 EAGER = PairingConfig(bias_threshold="fixed", zeta=0.0)
 """Everybody who can gain by it pairs."""

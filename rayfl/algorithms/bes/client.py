@@ -32,7 +32,7 @@ class AssistedClient(roles.SplitClient):
     def receive(self, weights: Weights, t: int, steps: int | None = None) -> None:
         super().receive(weights, t, steps)
         self.t = t
-        if self.config.dtd.on:
+        if self.config.dtd.enabled:
             self.student = Learner(self.host, "auxiliary", self.auxiliary(), t, self.kept_own)
 
     def auxiliary(self) -> Weights:

@@ -110,7 +110,7 @@ class PairingConfig:
 class DistillationConfig:
     """Dual-teacher distillation (DTD) of a client's auxiliary model."""
 
-    on: bool = True
+    enabled: bool = True
     """Whether clients have one. It changes no bit of the global model."""
     aux_pool: Literal["4x4", "gap"] = "4x4"
     """Its features: means over a grid of cells of the client-side model's last maps, or over whole maps."""
@@ -140,7 +140,7 @@ class DistillationConfig:
     @property
     def asks(self) -> bool:
         """Whether anybody learns from the evidence teacher."""
-        return self.on and self.lambda_g > 0
+        return self.enabled and self.lambda_g > 0
 
     def __post_init__(self) -> None:
         """Raises UserError where the teachers leave nothing."""

@@ -37,5 +37,5 @@ def health_names(config: BESConfig, num_clients: int, rounds: int) -> Iterable[s
     everybody = dict.fromkeys(range(num_clients), 0.0)
     of_round = ["num_pairs", "paired_share", *(BIAS if rounds > 1 else ())]
     found = [*health(dict.fromkeys(BY_CLIENT, everybody), dict.fromkeys(of_round, 0.0))]
-    where = {"both": ("local", "global")}.get(config.a_eval, (config.a_eval,)) if config.dtd.on else ()
+    where = {"both": ("local", "global")}.get(config.a_eval, (config.a_eval,)) if config.dtd.enabled else ()
     return [*found, *(f"auxiliary/{place}_{name}" for place in where for name in SCORES)]

@@ -22,7 +22,7 @@ from rayfl.algorithms.bes.teacher import Teacher
 from rayfl.algorithms.bes.uncertainty import mutual_information, uncertainties, vacuity
 from rayfl.cutting import Values
 from rayfl.host import Host, Learner
-from rayfl.messages import Gradient, PooledUpdate, SmashedBatch, Update, Weights, moved
+from rayfl.messages import Gradient, SmashedBatch, Update, Weights, moved
 from rayfl.roles import per_client
 from rayfl.seeding import generator
 
@@ -91,13 +91,12 @@ class EvidentialServer(roles.ReplicaServer):
         inputs = [cutting.entering(batch.activations) for batch in batches]
         if self.config.bcc.mode == "feature_mixup":
             features = [
-                exchange.mixed(rho, *inputs, *labels),
-                exchange.mixed(rho, *inputs[::-1], *labels[::-1]),
+                exchange.mixed(rho, inputs[i], inputs[1 - i], labels[i], labels[1 - i]) for i in (0, 1)
             ]
             losses = [self._own_loss(clients[i], learners[i], features[i], labels[i]) for i in (0, 1)]
         else:
             draw = generator(self.facts.seed, "swap", self.t, self.step, *clients)
-            sides = exchange.sides(rho, *labels, self.config.bcc, draw)
+            sides = exchange.sides(rho, labels[0], labels[1], self.config.bcc, draw)
             losses = [
                 self._loss(
                     clients[i], learners[i], sides[i], (inputs[i], inputs[1 - i]), (labels[i], labels[1 - i])
@@ -112,7 +111,7 @@ class EvidentialServer(roles.ReplicaServer):
 
     def _own_loss(self, client: int, learner: Learner, inputs: Values, labels: Tensor) -> Tensor:
         logits = learner.forward(inputs)
-        self._note(client, logits, labels)
+        self.note(client, logits, labels)
         self.tallies[client].train(labels, self.facts.num_classes)
         return objective.reduced(self.host, logits, labels, self.t)
 
@@ -134,12 +133,12 @@ class EvidentialServer(roles.ReplicaServer):
         else:
             logits = learner.forward(cutting.merged([inputs[0], borrowed]))
         num_own = len(labels[0])
-        self._note(client, logits[:num_own], labels[0])
+        self.note(client, logits[:num_own], labels[0])
         self.tallies[client].train(trained, self.facts.num_classes, side.counts)
         loss = side.mean(objective.each(self.host, logits, trained, self.t))
         return loss * num_own if self.config.loss_reduction == "sum" else loss
 
-    def _note(self, client: int, logits: Tensor, labels: Tensor) -> None:
+    def note(self, client: int, logits: Tensor, labels: Tensor) -> None:
         """Take a batch of the client's own into its record."""
         # What has diverged is no evidence of anything.
         found = evidence(logits.detach(), self.config.evidence).nan_to_num(0.0)
@@ -184,10 +183,6 @@ class EvidentialServer(roles.ReplicaServer):
     def weighed_updates(self, weights: Mapping[int, float]) -> dict[int, Update]:
         """Close the round: the replicas of the clients that got through it, each with its mass."""
         return weighed(self.updates(dict.fromkeys(weights)), weights)
-
-    def aggregate(self, updates: Mapping[int, Update | PooledUpdate]) -> None:
-        super().aggregate(updates)
-        self.teacher.leave()
 
     def report(self) -> tuple[dict[str, dict[int, float]], dict[str, float]]:
         """Of the round: name -> client -> value, and name -> value."""
