@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ ANSWER_S = 8
 """Seconds that a server then has to answer; the user's MLFLOW_HTTP_REQUEST_TIMEOUT wins."""
 LAST_ANSWER_S = 60
 """The same when a run has ended and nothing waits any more."""
+_TURN = threading.RLock()
 _CHATTY = ("mlflow", "alembic", "urllib3.connectionpool")
 
 
@@ -21,8 +23,14 @@ def library(answer_s: int = ANSWER_S) -> Iterator[Any]:
     """The module, for as long as the block lasts.
 
     What the user set in the environment wins. rayfl's own settings replace MLflow's defaults only inside the
-    block and never enter the environment, where worker processes would inherit them.
+    block and never enter the environment, where worker processes would inherit them. One thread at a time.
     """
+    with _TURN, _settings(answer_s) as mlflow:
+        yield mlflow
+
+
+@contextmanager
+def _settings(answer_s: int) -> Iterator[Any]:
     mlflow = _module()
     variables = mlflow.environment_variables
     mine = {

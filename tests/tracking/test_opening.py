@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,25 @@ def test_the_callers_process_is_as_before(out: Path) -> None:
     assert dict(os.environ) == environment
     assert mlflow.environment_variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.get() == 7
     assert logging.getLogger("mlflow").level == level
+
+
+@pytest.mark.slow
+def test_threads_take_turns_at_the_settings() -> None:
+    """Else the one that leaves last would put back what the other had set."""
+    entered = []
+
+    def enter() -> None:
+        with library():
+            entered.append(True)
+
+    with library() as mlflow:
+        other = threading.Thread(target=enter)
+        other.start()
+        other.join(0.2)
+        assert not entered
+    other.join()
+    assert entered
+    assert mlflow.environment_variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.get() == 7
 
 
 def test_a_store_that_is_away_is_asked_again_only_when_its_share_of_time_is_up(
