@@ -89,6 +89,19 @@ def test_failures(
     assert len(str(raised.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("mode", [None, "token"])
+def test_a_head_that_asks_for_a_token(mode: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which Ray's error says nothing."""
+    failing(monkeypatch, ConnectionError(f"Failed to connect to Ray cluster at {CLUSTER}"))
+    monkeypatch.setenv("RAY_ADDRESS", CLUSTER)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    with pytest.raises(UserError) as caught:
+        start_ray()
+    assert ("set RAY_AUTH_MODE=token if it asks for one" in str(caught.value)) == (mode is None)
+
+
 def test_a_bad_temporary_folder_is_found_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """And does not matter to who joins a cluster."""
     monkeypatch.setenv("RAY_TMPDIR", "/tmp/" + 80 * "x")

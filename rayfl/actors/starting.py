@@ -44,9 +44,11 @@ def _probe(address: str) -> None:
 
 def _no_cluster(address: str, error: Exception) -> str:
     reason = " ".join(str(error).split())[:200]
+    # Ray's own error is the same where the head refuses who has no token.
+    token = "set RAY_AUTH_MODE=token if it asks for one, " if "RAY_AUTH_MODE" not in os.environ else ""
     return (
-        f"no Ray cluster can be joined at RAY_ADDRESS={address} ({reason}): start it, or unset RAY_ADDRESS "
-        f"to use this machine"
+        f"no Ray cluster can be joined at RAY_ADDRESS={address} ({reason}): start it, {token}or unset "
+        f"RAY_ADDRESS to use this machine"
     )
 
 
