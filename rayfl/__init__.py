@@ -1,6 +1,7 @@
 """Federated, split and hierarchical learning experiments on Ray: right, fast, reproducible to the bit."""
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from rayfl.search.config import SearchConfig
 
 __all__ = ["Algorithm", "ExperimentConfig", "Observer", "Result", "run", "sweep", "tune"]
+
+# Without it the last bits of a product follow from where MKL finds its operands in memory, which differs
+# between one process and several. It is read at the first product, here and in every worker.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 # Loaded when first used: importing torch takes a second that `rayfl --help` need not spend.
 _HOMES = {
