@@ -123,6 +123,11 @@ class Host:
         whole = self.blueprint.model().to(device=self.device, dtype=self.dtype)
         return self.blueprint.algorithm.cut(self.config, whole)
 
+    @property
+    def hollow(self) -> bool:
+        """Whether tensors have no content (``rayfl cost``): what sends nothing may then be left out."""
+        return self.device == "meta"
+
     @cached_property
     def image_values(self) -> int:
         """Values of one image, for which one is read."""

@@ -28,8 +28,6 @@ class Algorithm:
 
     personal: ClassVar[bool] = False
     """Whether each client has its own version of the model, so that scoring goes by clients."""
-    fixed_traffic: ClassVar[bool] = False
-    """Whether what is sent follows no value of a tensor, though the method looks at some."""
     pictures: ClassVar[Mapping[str, Picture]] = {}
     """Drawn when a run ends, by name."""
 

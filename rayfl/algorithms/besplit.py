@@ -58,7 +58,6 @@ class BESplit(Algorithm):
     FedServer = WeighingServer
     MainServer = EvidentialServer
     pictures: ClassVar[Mapping[str, Picture]] = PICTURES
-    fixed_traffic = True
 
     @classmethod
     def extended(cls, config: Config, model: nn.Sequential, shape: Shape, seed: int) -> nn.Sequential:

@@ -38,7 +38,7 @@ class Estimate:
     task: str
     """What the dataset asks for."""
     values_read: bool
-    """Whether traffic may follow values of tensors, which here are all 0."""
+    """Whether the method looked at values of tensors, which here are all 0."""
 
     @property
     def traffic(self) -> dict[Line, int]:
@@ -93,8 +93,7 @@ def estimate(config: ExperimentConfig, accounting: str = "counted", tick: Tick |
             ledger = paper_hsfp(config, sides[0])
         else:
             ledger = count(plan.blueprint, config.rounds, tick)
-    values_read = arithmetic.was_read and not plan.blueprint.algorithm.fixed_traffic
-    return Estimate(config, sides, memory, ledger, plan.from_counts, plan.source.task, values_read)
+    return Estimate(config, sides, memory, ledger, plan.from_counts, plan.source.task, arithmetic.was_read)
 
 
 def count(blueprint: Blueprint, rounds: int, tick: Tick | None = None) -> Ledger:

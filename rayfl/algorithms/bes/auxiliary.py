@@ -73,7 +73,9 @@ class Assisted(Backbone):
     """In a tuple, which keeps them from being blocks."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
+        logits = inputs
+        for block in self:
+            logits = block(logits)
         return logits if self.reading is None else LogAlpha(self.reading)(logits)
 
 

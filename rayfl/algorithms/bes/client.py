@@ -52,7 +52,7 @@ class AssistedClient(roles.SplitClient):
     def backward(self, gradient: Gradient) -> None:
         """Carry the gradient down, and let the auxiliary model learn from the same batch."""
         super().backward(gradient)
-        if self.student is not None:
+        if self.student is not None and not self.host.hollow:
             assert isinstance(gradient, Lesson)
             self.distil(self.student, gradient.evidence)
 

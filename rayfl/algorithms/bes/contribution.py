@@ -43,8 +43,7 @@ def concentration(record: Record, config: ContributionConfig) -> float:
 
 def penalty(record: Record, config: ContributionConfig) -> float:
     """R_k, less the more uncertain: in (0, 1] but for ``fedevi``, where epistemic uncertainty adds."""
-    # Where tensors have no content (``rayfl cost``) no class was seen.
-    num_observed = max(int(record.observed.sum()), 1)
+    num_observed = int(record.observed.sum())
     aleatoric, epistemic = (float(values.sum()) / num_observed for values in record.uncertainties())
     g_a = 0.0 if config.ablate == "no_aleatoric" else config.g_a
     g_e = 0.0 if config.ablate == "no_epistemic" else config.g_e

@@ -14,6 +14,9 @@ from torch.nn import functional as F
 from rayfl.algorithms.bes.config import PairingConfig
 from rayfl.cutting import Values, each
 
+Pair = tuple[Tensor, Tensor]
+"""Of the first client's batch and of the second one's: [b] each."""
+
 
 @dataclass(frozen=True)
 class Side:
@@ -38,21 +41,18 @@ class Side:
         return (counts * costs).sum() / counts.sum().clamp_min(1e-12)
 
 
-def active(rho: Tensor, first_gives: Tensor, first: Tensor, second: Tensor) -> Tensor:
+def active(rho: Tensor, first_gives: Tensor, labels: Pair) -> Tensor:
     """rho [N] of the classes whose giver has a sample in its batch, 0 of all others.
 
-    ``first`` and ``second`` are the labels [b] of both batches. Where a giver has none, to exchange would
-    only take from what the other has.
+    Where a giver has none, to exchange would only take from what the other has.
     """
-    has = [F.one_hot(labels, len(rho)).any(0) for labels in (first, second)]
+    has = [F.one_hot(some, len(rho)).any(0) for some in labels]
     return torch.where(torch.where(first_gives, has[0], has[1]), rho, 0.0)
 
 
-def sides(
-    rho: Tensor, first: Tensor, second: Tensor, config: PairingConfig, draw: torch.Generator
-) -> tuple[Side, Side]:
-    """Of labels [b] of both batches and active fractions [N]; under ``swap`` every sample goes by lot."""
-    given = [rho[labels] for labels in (first, second)]
+def sides(rho: Tensor, labels: Pair, config: PairingConfig, draw: torch.Generator) -> tuple[Side, Side]:
+    """Of active fractions [N] and both batches' labels; under ``swap`` every sample goes by lot."""
+    given = [rho[some] for some in labels]
     if config.mode == "swap":
         lots = [torch.rand(len(some), generator=draw, dtype=rho.dtype).to(rho.device) for some in given]
         given = [(lot < some).to(rho.dtype) for lot, some in zip(lots, given, strict=True)]
@@ -65,23 +65,24 @@ def _side(gives: Tensor, gets: Tensor, config: PairingConfig) -> Side:
     return Side(1 - gives, rows, factor * gets[rows])
 
 
-def mixed(rho: Tensor, own: Values, other: Values, labels: Tensor, other_labels: Tensor) -> Values:
+def mixed(rho: Tensor, own: Values, other: Values, labels: Pair) -> Values:
     """Features ``own`` [b, *cut], each drawn by its class's rho to one of ``other`` of that class.
 
     The k-th sample of a class meets the partner's k-th, beginning anew where there are fewer. Samples without
-    partner stay as they are.
+    partner stay as they are. ``labels`` are of ``own`` and of ``other``.
     """
-    same = labels[:, None] == other_labels
-    place = (labels[:, None] == labels).tril(-1).sum(1)
+    mine, theirs = labels
+    same = mine[:, None] == theirs
+    place = (mine[:, None] == mine).tril(-1).sum(1)
     count = same.sum(1)
     # The partner's samples of a class in front, in order; of those the place-th.
     order = same.int().argsort(dim=1, descending=True, stable=True)
     partner = order.gather(1, (place % count.clamp(min=1))[:, None])[:, 0]
-    share = torch.where(count > 0, rho[labels], 0.0)
+    share = torch.where(count > 0, rho[mine], 0.0)
 
-    def drawn(mine: Tensor, theirs: Tensor) -> Tensor:
-        factor = share.to(mine.dtype).reshape(-1, *[1] * (mine.dim() - 1))
-        return mine + factor * (theirs[partner] - mine)
+    def drawn(value: Tensor, towards: Tensor) -> Tensor:
+        factor = share.to(value.dtype).reshape(-1, *[1] * (value.dim() - 1))
+        return value + factor * (towards[partner] - value)
 
     result: Values = each(drawn, own, other)
     return result

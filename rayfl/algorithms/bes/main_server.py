@@ -78,50 +78,40 @@ class EvidentialServer(roles.ReplicaServer):
     def together(self, pair: Pair, smashed: Mapping[int, SmashedBatch]) -> dict[int, Gradient]:
         """A step of two replicas on two batches. A client's gradient is of both losses, by its features."""
         clients = (pair.first, pair.second)
-        batches = [smashed[client] for client in clients]
-        labels = [batch.labels for batch in batches]
+        labels = (smashed[pair.first].labels, smashed[pair.second].labels)
         rho, gives = (
             torch.as_tensor(of_classes, device=labels[0].device)
             for of_classes in (pair.rho, self.calibration.first_gives(pair))
         )
-        rho = exchange.active(rho, gives, *labels)
+        rho = exchange.active(rho, gives, labels)
         if not rho.any():
             return {client: self.alone(client, smashed[client]) for client in clients}
         learners = [self._replica(client) for client in clients]
-        inputs = [cutting.entering(batch.activations) for batch in batches]
-        if self.config.bcc.mode == "feature_mixup":
-            features = [
-                exchange.mixed(rho, inputs[i], inputs[1 - i], labels[i], labels[1 - i]) for i in (0, 1)
-            ]
-            losses = [self._own_loss(clients[i], learners[i], features[i], labels[i]) for i in (0, 1)]
-        else:
-            draw = generator(self.facts.seed, "swap", self.t, self.step, *clients)
-            sides = exchange.sides(rho, labels[0], labels[1], self.config.bcc, draw)
-            losses = [
-                self._loss(
-                    clients[i], learners[i], sides[i], (inputs[i], inputs[1 - i]), (labels[i], labels[1 - i])
-                )
-                for i in (0, 1)
-            ]
+        inputs = [cutting.entering(smashed[client].activations) for client in clients]
+        draw = generator(self.facts.seed, "swap", self.t, self.step, *clients)
+        sides = exchange.sides(rho, labels, self.config.bcc, draw)
+        losses = []
+        for i, j in ((0, 1), (1, 0)):
+            both, of_both = (inputs[i], inputs[j]), (labels[i], labels[j])
+            if self.config.bcc.mode == "feature_mixup":
+                features = exchange.mixed(rho, *both, of_both)
+                losses.append(self._own_loss(clients[i], learners[i], features, labels[i]))
+            else:
+                losses.append(self._loss(clients[i], learners[i], sides[i], both, of_both))
+            self.tallies[clients[i]].partners[clients[j]] += 1
         (losses[0] + losses[1]).backward()
-        for i, learner in enumerate(learners):
+        for learner in learners:
             learner.step()
-            self.tallies[clients[i]].partners[clients[1 - i]] += 1
         return {client: Gradient(cutting.gradients(z)) for client, z in zip(clients, inputs, strict=True)}
 
     def _own_loss(self, client: int, learner: Learner, inputs: Values, labels: Tensor) -> Tensor:
         logits = learner.forward(inputs)
         self.note(client, logits, labels)
-        self.tallies[client].train(labels, self.facts.num_classes)
+        self._trained(client, labels, torch.ones_like(labels))
         return objective.reduced(self.host, logits, labels, self.t)
 
     def _loss(
-        self,
-        client: int,
-        learner: Learner,
-        side: Side,
-        inputs: tuple[Values, Values],
-        labels: tuple[Tensor, Tensor],
+        self, client: int, learner: Learner, side: Side, inputs: tuple[Values, Values], labels: exchange.Pair
     ) -> Tensor:
         """Of a client's replica on its own batch and on what it borrows of its partner's."""
         borrowed: Values = cutting.each(lambda value: value[side.rows], inputs[1])
@@ -134,22 +124,27 @@ class EvidentialServer(roles.ReplicaServer):
             logits = learner.forward(cutting.merged([inputs[0], borrowed]))
         num_own = len(labels[0])
         self.note(client, logits[:num_own], labels[0])
-        self.tallies[client].train(trained, self.facts.num_classes, side.counts)
-        loss = side.mean(objective.each(self.host, logits, trained, self.t))
+        self._trained(client, trained, side.counts)
+        loss = side.mean(objective.each(self.config, logits, trained, self.t))
         return loss * num_own if self.config.loss_reduction == "sum" else loss
 
     def note(self, client: int, logits: Tensor, labels: Tensor) -> None:
         """Take a batch of the client's own into its record."""
         # What has diverged is no evidence of anything.
         found = evidence(logits.detach(), self.config.evidence).nan_to_num(0.0)
+        self.evidence[client] = found
+        if self.host.hollow:
+            return
         aleatoric, epistemic = uncertainties(found, self.config.evidence)
         sums = ClassSums.of(found, aleatoric, epistemic, labels)
         unsure = torch.stack([vacuity(found), aleatoric, mutual_information(found)])
         self.tallies[client].note(sums, unsure.mean(1))
         if self.config.csr.update == "batch":
             self._update(client, sums)
-        if self.config.dtd.teacher == "current":
-            self.evidence[client] = found
+
+    def _trained(self, client: int, labels: Tensor, counts: Tensor) -> None:
+        if not self.host.hollow:
+            self.tallies[client].train(labels, counts, self.facts.num_classes)
 
     def _update(self, client: int, sums: ClassSums) -> None:
         if client not in self.records:

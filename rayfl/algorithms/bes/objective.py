@@ -1,7 +1,5 @@
 """What both sides of BESplit minimise."""
 
-from typing import cast
-
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -10,9 +8,8 @@ from rayfl.algorithms.bes.evidence import losses
 from rayfl.host import Host
 
 
-def each(host: Host, logits: Tensor, labels: Tensor, t: int) -> Tensor:
+def each(config: BESConfig, logits: Tensor, labels: Tensor, t: int) -> Tensor:
     """What each of [b, N] logits with [b] labels costs in round ``t``: [b] with graph."""
-    config = cast(BESConfig, host.config)
     if config.loss == "edl":
         return losses(logits, labels, t, config.evidence)
     return F.cross_entropy(logits.double(), labels, reduction="none")
@@ -20,7 +17,9 @@ def each(host: Host, logits: Tensor, labels: Tensor, t: int) -> Tensor:
 
 def reduced(host: Host, logits: Tensor, labels: Tensor, t: int) -> Tensor:
     """The loss of a batch: a scalar with graph, reduced as configured."""
-    if cast(BESConfig, host.config).loss == "ce":
+    config = host.config
+    assert isinstance(config, BESConfig)
+    if config.loss == "ce" or host.hollow:
         return host.loss(logits, labels)
-    costs = each(host, logits, labels, t)
-    return costs.sum() if host.config.loss_reduction == "sum" else costs.mean()
+    costs = each(config, logits, labels, t)
+    return costs.sum() if config.loss_reduction == "sum" else costs.mean()

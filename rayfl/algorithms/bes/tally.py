@@ -30,10 +30,9 @@ class Tally:
         self.unsure = self.unsure + unsure
         self.seen = sums if self.seen is None else self.seen + sums
 
-    def train(self, labels: Tensor, num_classes: int, counts: Tensor | None = None) -> None:
-        """Take in what the model was trained on: labels [b], and what each counts where that isn't 1."""
-        member = F.one_hot(labels, num_classes).double()
-        self.trained = self.trained + (member.sum(0) if counts is None else counts.double() @ member)
+    def train(self, labels: Tensor, counts: Tensor, num_classes: int) -> None:
+        """Take in what the model was trained on: labels [b], and what each counts [b]."""
+        self.trained = self.trained + counts.double() @ F.one_hot(labels, num_classes).double()
 
     def mix(self) -> Floats:
         """The label mix [N] of all that it was trained on."""

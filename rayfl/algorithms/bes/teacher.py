@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -21,7 +20,8 @@ class Teacher:
     """The server-side model as it was when the round began, in evaluation mode."""
 
     def __init__(self, host: Host) -> None:
-        self.host, self.config = host, cast(BESConfig, host.config)
+        assert isinstance(host.config, BESConfig)
+        self.host, self.config = host, host.config
         self.weights: Weights = {}
 
     @cached_property
@@ -34,8 +34,7 @@ class Teacher:
     @property
     def asked(self) -> bool:
         """Whether anybody learns from it."""
-        config = self.config.dtd
-        return bool(config.asks and config.teacher == "global_frozen")
+        return self.config.dtd.asks and self.config.dtd.teacher == "global_frozen"
 
     def receive(self, weights: Weights) -> None:
         """Be this model from now on."""
