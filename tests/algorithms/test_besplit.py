@@ -294,6 +294,29 @@ def test_an_auxiliary_model_by_hand(model: str, teacher: Any, loss: Any) -> None
             assert difference(own, tiny.state_of(students[client])) < 1e-10
 
 
+@pytest.mark.parametrize("bn", ["average", "local"])
+def test_a_teacher_reads_all_batches_at_once_or_with_their_clients_own_statistics(bn: str) -> None:
+    """In evaluation mode; a client that keeps its own statistics is met with these."""
+    plan = tiny.blueprint("besplit", model="batch", bn=bn)
+    main = tiny.Federation(plan).run(2).party("main")
+    main.receive(main.weights(), 3)
+    draw = torch.Generator().manual_seed(0)
+    smashed = {
+        client: SmashedBatch(
+            torch.rand(2 + client, 4, 4, 4, dtype=torch.float64, generator=draw), torch.zeros(2 + client)
+        )
+        for client in range(4)
+    }
+    found = main.teacher.evidence(smashed, main.kept_by_client)
+    assert (set(main.kept_by_client) == {0, 1, 2, 3}) is (bn == "local")
+    for client, batch in smashed.items():
+        own = main.kept_by_client[client].buffers if bn == "local" else {}
+        part = tiny.cut_parts(plan)["main"].eval()
+        part.load_state_dict({**main.weights(), **own})
+        wanted = evidence(part(batch.activations).detach(), plan.config.evidence)  # type: ignore[attr-defined]
+        assert (found[client] - wanted).abs().max() < 1e-12
+
+
 def test_auxiliary_models_may_be_averaged() -> None:
     """``wa_sync: fedavg``: by the same weights, up and down once a round."""
     dtd = DistillationConfig(wa_sync="fedavg", lambda_g=0.0)
