@@ -148,12 +148,18 @@ def test_an_average_is_of_those_that_took_part_by_samples() -> None:
 
 
 def test_edges_weigh_by_those_who_took_part() -> None:
-    federation = tiny.Federation(plan(intervals=(None, 2))).run(2)
-    alone = tiny.Federation(plan(intervals=(None, None))).run(2)
+    """By their samples, as often as they did since the last time."""
+    federation = tiny.Federation(plan(intervals=(None, 2), participation=0.5)).run(2)
+    alone = tiny.Federation(plan(intervals=(None, None), participation=0.5)).run(2)
+    took_part = [i for t in (1, 2) for i in federation.algorithm.sample(t).ids]
+    assert sorted(took_part) == [0, 0, 2, 3]
     own = [alone.party("edge", e).own for e in range(2)]
-    mean = tiny.average(own, [sum(tiny.SIZES[:2]), sum(tiny.SIZES[2:])])
+    mean = tiny.average(own, [sum(tiny.SIZES[i] for i in took_part if EDGES[i] == e) for e in range(2)])
     assert difference(federation.party("edge", 0).own, mean) < 1e-12
     assert identical(federation.party("edge", 0).own, federation.party("edge", 1).own)
+    now = federation.run(1).algorithm.sample(3).ids
+    for e in range(2):
+        assert federation.party("edge", e).send().mass == sum(tiny.SIZES[i] for i in now if EDGES[i] == e)
 
 
 def test_with_one_client_under_one_edge_averages_change_nothing() -> None:
@@ -214,18 +220,18 @@ def test_few_samples_of_a_class_may_stay_at_home() -> None:
     "option",
     [
         {"contrast": "infonce"}, {"contrast": "none"}, {"contrast_on": "flat"}, {"tau": 0.1}, {"views": 1},
-        {"covariance": "low_rank", "pooling": "mixture", "rank": 1}, {"covariance": "mu_only"},
-        {"covariance": "full"}, {"pooling": "paper_eq5"}, {"edge_views": "spatial"}, {"clip_nonneg": True},
-        {"proto_space": "vector"}, {"proto_space": "grid", "grid": 2}, {"syn_per_class": 6}, {"eps": 0.1},
-        {"avg_order": "after"}, {"min_count": 3}, {"skip_one_class_batches": True, "batch_size": 2},
-        {"syn_prior": "empirical"}, {"intervals": (1, 5)}, {"weight_decay": 0.1},
+        {"covariance": "low_rank"}, {"covariance": "mu_only"}, {"covariance": "full"}, {"pooling": "mixture"},
+        {"pooling": "paper_eq5"}, {"edge_views": "spatial"}, {"clip_nonneg": True}, {"syn_per_class": 6},
+        {"proto_space": "vector"}, {"proto_space": "grid", "grid": 2}, {"eps": 0.1}, {"min_count": 3},
+        {"avg_order": "after"}, {"skip_one_class_batches": True}, {"syn_prior": "empirical"},
+        {"intervals": (1, 5)}, {"weight_decay": 0.1},
     ],
     ids=str,
 )  # fmt: skip
 def test_every_option_is_another_method(option: dict[str, Any]) -> None:
     """In its last part at least, and nothing breaks."""
-    usual = tiny.run(plan(intervals=(2, 2)), 2)
-    found = tiny.run(plan(**{"intervals": (2, 2), **option}), 2)
+    base = {"intervals": (2, 2), "batch_size": 2}
+    usual, found = (tiny.run(plan(**{**base, **more}), 2) for more in ({}, option))
     head = {name for name in usual if name.startswith("block3")}
     assert all(value.isfinite().all() for value in found.values())
     assert max((found[name] - usual[name]).abs().max().item() for name in head) > 1e-9

@@ -182,13 +182,14 @@ def of_one_mask(masks: torch.Tensor, share: float) -> float:
 
 @pytest.mark.slow
 def test_resumed_is_never_stopped() -> None:
-    """Parties that take up a stored state come to the same bits."""
-    plan = lesions.plan(intervals=(2, 2))
-    whole = tiny.Federation(plan).run(3)
-    half = tiny.Federation(plan).run(1)
+    """Parties that take up a stored state come to the same bits; a client that comes later gets the average
+    that its edge has kept."""
+    plan = lesions.plan(intervals=(2, 2), participation=0.5)
+    whole = tiny.Federation(plan).run(4)
+    half = tiny.Federation(plan).run(2)
     resumed = tiny.Federation(plan)
     for role, count in (("client", 4), ("edge", 2), ("main", 1), ("fed", 1)):
         for i in range(count):
             resumed.party(role, i).load_state_dict(half.party(role, i).state_dict())
-    resumed.t = 1
+    resumed.t = 2
     assert identical(resumed.run(2).weights(), whole.weights())

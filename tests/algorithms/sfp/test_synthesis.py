@@ -92,7 +92,7 @@ def test_every_row_once_a_pass_but_a_lone_last_one() -> None:
 
 def test_views_of_maps() -> None:
     """Constant maps stay; others move; mirrored only where asked; vectors stay."""
-    constant = torch.full((4, 2, 6, 6), 3.0)
+    constant = torch.full((64, 2, 6, 6), 3.0)
     assert torch.allclose(view(constant, rng(), flips=True), constant, atol=1e-5)
     slope = torch.arange(6.0).expand(64, 1, 6, 6).contiguous()
     rises = [
