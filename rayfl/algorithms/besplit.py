@@ -71,6 +71,8 @@ class BESplit(Algorithm):
 
     def round(self, t: int) -> None:
         clients = self.sample(t)
+        if self.synced:
+            clients.renew(self.fed.auxiliary())
         clients.receive(self.fed.weights(), t)
         self.main.receive(self.main.weights(), t)
         self.main.match(clients.ids)
@@ -83,7 +85,6 @@ class BESplit(Algorithm):
         self.main.aggregate(self.main.pooled.weighed_updates(weights))
         if self.synced:
             self.fed.average_auxiliary(clients.auxiliary_update(), weights)
-            clients.renew(self.fed.auxiliary())
 
     @property
     def synced(self) -> bool:

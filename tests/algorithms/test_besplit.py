@@ -10,6 +10,7 @@ from tiny import difference, identical
 
 from rayfl import cutting
 from rayfl.algorithms import ALGORITHMS
+from rayfl.algorithms.bes.client import AssistedClient
 from rayfl.algorithms.bes.config import (
     ContributionConfig,
     DistillationConfig,
@@ -34,6 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "uniform": {"weights": "uniform", "loss_reduction": "sum"},
     "kept": {"bn": "local", "optimizer": "adam", "lr": 0.01, "reset_optimizer": "keep"},
     "per batch": {"reset_optimizer": "per_batch", "momentum": 0.9},
+    "single precision": {"dtype": "float32"},
     "dropout": {"dropout_rate": 0.4, "local_epochs": 2},
 }
 
@@ -318,31 +320,48 @@ def test_a_teacher_reads_all_batches_at_once_or_with_their_clients_own_statistic
 
 
 def test_auxiliary_models_may_be_averaged() -> None:
-    """``wa_sync: fedavg``: by the same weights, up and down once a round."""
+    """``wa_sync: fedavg``: by the same weights; whoever takes part gets the average first. One way each a
+    round."""
     dtd = DistillationConfig(wa_sync="fedavg", lambda_g=0.0)
     plan = tiny.blueprint("besplit", dtd=dtd, participation=0.5)
     federation = tiny.Federation(plan)
-    chosen = federation.algorithm.sample(1).ids
-    before, states = {i: federation.party("client", i) for i in chosen}, {}
-    for i, client in before.items():
-        renew = client.renew
+    fed, clients = federation.party("fed"), [federation.party("client", i) for i in range(4)]
+    average = dict(fed.auxiliary())
+    assert identical(average, tiny.state_of(tiny.cut_parts(plan)["auxiliary"]))
+    for t in (1, 2, 3):
+        begun: dict[int, tiny.State] = {}
+        for i, client in enumerate(clients):
 
-        def noted(average: Any, i: int = i, client: Any = client, renew: Any = renew) -> None:
-            states[i] = dict(client.own)
-            renew(average)
+            def noted(got: Any, i: int = i, begun: Any = begun) -> None:
+                AssistedClient.renew(clients[i], got)
+                begun[i] = dict(clients[i].own)
 
-        client.renew = noted
-    federation.run(1)
-    masses = federation.party("main").masses
-    mean = tiny.average([states[i] for i in chosen], [masses[i] for i in chosen])
-    for i in chosen:
-        assert difference(dict(before[i].own), mean) < 1e-12
-    auxiliary = tiny.num_bytes(tiny.cut_parts(plan)["auxiliary"].state_dict())
+            client.renew = noted
+        federation.run(1)
+        chosen = federation.algorithm.sample(t).ids
+        assert sorted(begun) == list(chosen)
+        assert all(identical(state, average) for state in begun.values())
+        masses = [federation.party("main").masses[i] for i in chosen]
+        average = dict(fed.auxiliary())
+        assert difference(average, tiny.average([dict(clients[i].own) for i in chosen], masses)) < 1e-12
+    auxiliary = tiny.num_bytes(average)
     client = tiny.num_bytes(tiny.cut_parts(plan)["client"].state_dict())
     traffic = federation.traffic(1)
     assert traffic["client-fed", "up", "weights"] == 2 * (auxiliary + client)
     assert traffic["client-fed", "down", "weights"] == 2 * (auxiliary + client)
     assert ("client-main", "down", "evidence") not in traffic
+
+
+def test_what_is_not_finite_is_no_evidence() -> None:
+    """A record stays sound, and its client counts least."""
+    main = tiny.Federation(tiny.blueprint("besplit", csr=RecordConfig(eta=1.0))).run(1).party("main")
+    main.receive(main.weights(), 2)
+    logits = torch.full((4, 3), float("nan"), dtype=torch.float64)
+    main.note(0, logits, torch.tensor([0, 1, 2, 0]))
+    assert main.records[0].mean_evidence().tolist() == torch.zeros(3, 3).tolist()
+    masses = main.weigh(dict.fromkeys(range(4)))
+    assert min(masses, key=lambda client: masses[client]) == 0
+    assert 0 < masses[0] < 0.01
 
 
 @pytest.mark.parametrize("bn", ["average", "local"])
