@@ -4,8 +4,8 @@
 
 In this process, one thread, batches of 32, the method's defaults; labels are skewed (Dirichlet 0.1), so that
 there are pairs. EA is records and weights. BCC is the search for pairs and what the server's steps take
-beyond as many steps without pairs. DTD is the auxiliary models and their teacher. Shares are of the time of
-all timed rounds together.
+beyond as many steps without pairs. DTD is the auxiliary models and their teacher. Times are the processor's;
+shares are of that of all timed rounds together.
 """
 
 import argparse
